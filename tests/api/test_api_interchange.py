@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.cli.spawn import started
 from app.interchange import bundle, kernel_tuner
 from app.interchange.formats import FORMATS, FileSubject, parse
 from app.interchange.results import BestResult, ResultsFile
@@ -189,19 +190,35 @@ def test_what_is_no_file_of_a_format_leaves_nothing(live_client: httpx.Client, n
     assert live_client.get("/imports").json() == {"imports": []}
 
 
-@pytest.mark.parametrize("how", ["declared", "in pieces", "packed"])
-def test_a_huge_file_is_refused_without_being_held(live_client: httpx.Client, how: str) -> None:
-    piece = b" " * 2**20
-    pieces = (piece for _ in range(MOST_BYTES // len(piece) + 1))
-    told: dict[str, str] = {"Content-Encoding": "gzip"} if how == "packed" else {}
-    if how == "packed":
-        content: Any = gzip.compress(b"".join(pieces), 9)
-        assert len(content) < MOST_BYTES / 100
-    else:
-        content = pieces if how == "in pieces" else b"".join(pieces)
-    answer = live_client.post("/import/bundle", content=content, headers=told)
-    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large"), answer.text
+def peak(process: int) -> int:
+    """The most bytes that a process has held."""
+    told = Path(f"/proc/{process}/status").read_text(encoding="ascii")
+    return 1024 * int(told.partition("VmHWM:")[2].split()[0])
+
+
+def test_what_unpacks_to_too_much_is_refused_at_the_place_that_was_reached(live_client: httpx.Client) -> None:
+    packed = gzip.compress((b" " * 1023 + b"\n") * (2 * MOST_BYTES // 1024))
+    assert len(packed) < MOST_BYTES / 100
+    answer = live_client.post("/import/bundle", content=packed, headers={"Content-Encoding": "gzip"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_file"), answer.text
+    assert 0 < answer.json()["line"] - 1 < MOST_BYTES / 1024  # a hundred times what was sent is less than the limit
+    assert 1 <= answer.json()["column"] <= 1024
     assert live_client.get("/imports").json() == {"imports": []}
+
+
+@pytest.mark.slow
+def test_a_huge_file_is_refused_where_it_is_too_long_and_is_never_held(tmp_path: Path) -> None:
+    piece = (b" " * 1023 + b"\n") * 1024
+    count = 8 * MOST_BYTES // len(piece)
+    with started(tmp_path, devices="none") as running:
+        before = peak(running.process.pid)
+        for told in ({"Content-Length": str(count * len(piece))}, {"Transfer-Encoding": "chunked"}):
+            content = (piece for _ in range(count))
+            answer = httpx.post(f"{running.url}/import/bundle", content=content, headers=told, timeout=60)
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid_file"), answer.text
+            assert (answer.json()["line"], answer.json()["column"]) == (MOST_BYTES / 1024 + 1, 1)
+        assert peak(running.process.pid) - before < 4 * MOST_BYTES
+        assert httpx.get(f"{running.url}/imports").json() == {"imports": []}
 
 
 @pytest.mark.slow

@@ -13,14 +13,15 @@ from starlette.responses import Response
 from app import errors
 from app.api.admission.request_guard import principal_of
 from app.api.body.stream import unpacked_body
-from app.api.errors import documented, timed_out, too_large
+from app.api.errors import documented, timed_out
 from app.api.openapi.direct_route import DirectRouter
 from app.api.params import read_query
 from app.api.responses import Answer, reply
 from app.api.schemas import Name, Nothing, ProblemFilter
 from app.api.state import service_of, threads_of
-from app.errors import Invalid
+from app.errors import BodyTooLarge, Invalid, InvalidFile
 from app.interchange.formats import FORMATS, FileSubject
+from app.interchange.json_text import refused
 from app.services.interchange.imports import MOST_BYTES
 from app.services.interchange.report import ImportReport
 from app.store.records import ImportRecord
@@ -210,12 +211,20 @@ async def delete_import(request: Request, import_id: ImportId) -> Response:
 
 
 async def _whole(request: Request) -> bytes:
-    """The file; raises UnsupportedMediaType, Malformed, BodyTooLarge."""
-    body, data = unpacked_body(request, MOST_BYTES), bytearray()
-    if (body.length or 0) > MOST_BYTES:
-        raise too_large(MOST_BYTES, body.length or 0)
-    async for piece in body.pieces():
-        data += piece
-        if len(data) > MOST_BYTES:
-            raise too_large(MOST_BYTES, len(data))
+    """The file; raises UnsupportedMediaType, Malformed, and InvalidFile for one that is too large, where it is."""
+    data, threads = bytearray(), threads_of(request)
+    try:
+        async for piece in unpacked_body(request, 2 * MOST_BYTES).pieces():  # the file's own limit is looked at here
+            data += piece
+            if len(data) > MOST_BYTES:
+                break
+    except BodyTooLarge as error:
+        raise await threads.call(_refused_after, data, error.message) from error
+    if len(data) > MOST_BYTES:
+        del data[MOST_BYTES:]
+        raise await threads.call(_refused_after, data, f"a file has at most {MOST_BYTES} bytes")
     return bytes(data)
+
+
+def _refused_after(data: bytearray, message: str) -> InvalidFile:
+    return refused(message, data.count(b"\n") + 1, len(data) - data.rfind(b"\n"))

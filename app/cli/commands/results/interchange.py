@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import sys
 import zlib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -155,7 +156,8 @@ def _recording(here: Records, job_id: str) -> bytes:
 
 def unpacked(file: Path) -> bytes:
     """A file's bytes, unpacked if it is gzip; raises ValueError for one that is too large or cannot be unpacked."""
-    data = sys.stdin.buffer.read(_MOST + 1) if str(file) == "-" else file.read_bytes()
+    with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as opened:
+        data = opened.read(_MOST + 1)
     if data[:2] == b"\x1f\x8b":
         try:
             data = zlib.decompressobj(31).decompress(data, _MOST + 1)
