@@ -25,6 +25,7 @@ _WATCH: Final = """(() => {
   window.EventSource = class extends Plain {
     constructor(...given) {
       super(...given);
+      if (!given[0].includes("/jobs/")) return; // the stream of all jobs draws no trial
       super.addEventListener("trial", event => told.push(JSON.parse(event.data).id ?? Number(event.lastEventId)));
     }
   };

@@ -101,8 +101,8 @@ def test_a_tune_from_elsewhere_is_followed_on_the_overview(watched: Watched, tun
     mine.locator("progress").wait_for()
     expect(mine).to_contain_text("succeeded", timeout=30_000)
     expect(shapes).not_to_have_text(before)
-    # It is told: what is asked for is the list twice on each of two showings, and the job where its state changes.
-    assert asked.count("/events") == 2
+    # It is told: what is asked for is the list on each of two showings, and the job where its state changes.
+    assert asked.count("/events") == 1
     assert sum(path.startswith("/jobs") for path in asked) <= 8
 
 

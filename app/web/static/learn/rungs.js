@@ -2,12 +2,13 @@
 
 import { keep } from "../parts/address.js";
 import { card, h, table } from "../parts/elements.js";
+import { untilEnded } from "../parts/events.js";
 import { config, count, percent, time } from "../parts/format.js";
+import { RUNNING } from "../parts/jobs.js";
 import { ask, at, query, send } from "../parts/service.js";
 import { diffListing } from "../parts/source.js";
 
 const CLOSE = 0.02; // of a time: two that are this close are not told apart
-const AGAIN_MS = 400;
 const SECONDS = 60;
 
 const slow = (run) => run.accesses.filter(({ memory, taken, least }) => memory === "shared" && taken > least);
@@ -159,14 +160,9 @@ export class Ladder {
     this.button.disabled = false;
   }
 
-  async #followed({ id }) {
-    for (;;) {
-      const { state, error, progress: { done, total } } = await ask(`jobs/${id}`);
-      const link = h("a", { href: at(`ui/jobs/${id}`) }, `job ${id.slice(0, 8)}`);
-      const ended = !["queued", "running", "cancelling"].includes(state);
-      this.said.replaceChildren(ended ? "Measured by " : total ? `${done} of at most ${total} trials of ` : "Waiting for the device: ", link, error ? `: ${error}` : "");
-      if (ended) return;
-      await new Promise((resolve) => { setTimeout(resolve, AGAIN_MS); });
-    }
+  #followed({ id }) {
+    const link = h("a", { href: at(`ui/jobs/${id}`) }, `job ${id.slice(0, 8)}`);
+    return untilEnded(id, ({ state, error, progress: { done, total } }) =>
+      this.said.replaceChildren(!RUNNING.has(state) ? "Measured by " : total ? `${done} of at most ${total} trials of ` : "Waiting for the device: ", link, error ? `: ${error.error}` : ""));
   }
 }

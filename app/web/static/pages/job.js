@@ -5,18 +5,35 @@ import { Live } from "../parts/live.js";
 import { ask, at } from "../parts/service.js";
 import { trialOf } from "../parts/statistics.js";
 
-let stream = null;
+let end = () => {};
 
+/** Follow the job's own stream while the page is seen: unlike that of all jobs it begins with the first trial. */
 function follow(live, id) {
-  stream?.close();
-  stream = new EventSource(at(`jobs/${id}/events`));
-  stream.addEventListener("trial", ({ data }) => live.add(trialOf(JSON.parse(data))));
-  stream.addEventListener("progress", ({ data }) => live.told({ ...live.job, state: live.job.state === "queued" ? "running" : live.job.state, progress: { ...live.job.progress, ...JSON.parse(data) } }));
-  stream.addEventListener("end", async () => {
-    stream.close();
-    live.told(await ask(`jobs/${id}`));
-    live.draw();
-  });
+  end();
+  let stream = null;
+  let last = 0;
+  end = () => {
+    stream?.close();
+    document.removeEventListener("visibilitychange", open);
+  };
+  function open() {
+    stream?.close();
+    if (document.hidden) return;
+    stream = new EventSource(at(`jobs/${id}/events`));
+    stream.addEventListener("trial", ({ data }) => {
+      const trial = JSON.parse(data);
+      if (trial.id > last) live.add(trialOf(trial)); // one that is opened again begins anew
+      last = Math.max(last, trial.id);
+    });
+    stream.addEventListener("progress", ({ data }) => live.told({ ...live.job, state: live.job.state === "queued" ? "running" : live.job.state, progress: { ...live.job.progress, ...JSON.parse(data) } }));
+    stream.addEventListener("end", async () => {
+      end();
+      live.told(await ask(`jobs/${id}`));
+      live.draw();
+    });
+  }
+  document.addEventListener("visibilitychange", open);
+  open();
 }
 
 export async function show(main, [id]) {

@@ -1,10 +1,9 @@
-// The jobs as they stand, from the stream of all jobs. It is open while the page is seen: a browser keeps six connections
-// to a service, for all its tabs together.
+// Jobs as they stand, from the stream of all jobs.
 
 import { RUNNING } from "./jobs.js";
-import { ask, at } from "./service.js";
+import { ask } from "./service.js";
+import { follow } from "./stream.js";
 
-const AGAIN_MS = 5000;
 const TICK_MS = 1000;
 const MOST = 100;
 let end = () => {};
@@ -19,7 +18,6 @@ function now(job) {
 export async function followJobs(shown, ended = () => {}) {
   end();
   const jobs = new Map();
-  let stream = null;
   let drawing = 0;
   const draw = () => {
     const newest = [...jobs.values()].sort((one, other) => Date.parse(other.created_at) - Date.parse(one.created_at));
@@ -44,23 +42,33 @@ export async function followJobs(shown, ended = () => {}) {
     if (known && !RUNNING.has(job.state) && RUNNING.has(known.state)) ended(job);
     return keep(job);
   };
-  const open = () => {
-    stream?.close();
-    stream = null;
-    if (document.hidden) return;
-    stream = new EventSource(at("events"));
-    stream.addEventListener("job", ({ data }) => changed(JSON.parse(data)).then(soon, () => {}));
-    stream.addEventListener("open", () => read().catch(() => {})); // what ended while nobody listened is in no event
-    stream.addEventListener("error", ({ target }) => target.readyState === EventSource.CLOSED && setTimeout(() => target === stream && open(), AGAIN_MS));
-  };
   const ticking = setInterval(() => [...jobs.values()].some((job) => job.state === "running") && soon(), TICK_MS);
-  document.addEventListener("visibilitychange", open);
+  const again = () => read().catch(() => {}); // what ended while nobody listened is in no event
+  const unfollow = [follow("job", (told) => changed(told).then(soon, () => {})), follow("open", again), follow("lost", again)];
   end = () => {
-    stream?.close();
-    stream = null; // else it would be opened again if it was about to be
     clearInterval(ticking);
-    document.removeEventListener("visibilitychange", open);
+    cancelAnimationFrame(drawing);
+    unfollow.forEach((each) => each());
   };
   await read();
-  open();
+}
+
+/** The job once it has ended; `told` is called with its state and progress, now and whenever they change. */
+export function untilEnded(id, told) {
+  return new Promise((resolve, reject) => {
+    const unfollow = [];
+    const end = (settle, value) => {
+      unfollow.forEach((each) => each());
+      settle(value);
+    };
+    const look = async () => {
+      const job = await ask(`jobs/${id}`);
+      told(job);
+      if (!RUNNING.has(job.state)) end(resolve, job);
+    };
+    const looked = () => look().catch((error) => end(reject, error));
+    const heard = (job) => RUNNING.has(job.state) ? told(job) : looked();
+    unfollow.push(follow("job", (job) => job.id === id && heard(job)), follow("open", looked), follow("lost", looked));
+    looked();
+  });
 }

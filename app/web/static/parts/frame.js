@@ -4,28 +4,36 @@ import { keep, kept } from "./address.js";
 import { ask, at } from "./service.js";
 import { h } from "./elements.js";
 import { chooseUnits, units } from "./format.js";
+import { follow, isOpen } from "./stream.js";
 
 const $ = (id) => document.getElementById(id);
 const ASKED_AGAIN_MS = 3000;
 let gone = false; // whether the service has not answered since the page was shown
 
-/** Say whether the service is ready, again and again; `back` is called once it is there after a silence. */
-export async function watchReadiness(back) {
-  const badge = $("ready");
-  try {
-    await ask("health/ready");
-    [badge.textContent, badge.className] = ["ready", "pill good"];
-  } catch (error) {
-    const silent = error instanceof TypeError; // fetch: no answer at all
-    badge.textContent = silent ? "the service does not answer" : error.message;
-    badge.className = silent ? "pill bad" : "pill";
-    gone ||= silent;
-  }
-  if (gone && !badge.classList.contains("bad")) {
-    gone = false;
-    back();
-  }
-  setTimeout(watchReadiness, ASKED_AGAIN_MS, back);
+/** Say whether the service is ready, as its stream tells; `back` is called once it is there after a silence. */
+export function watchReadiness(back) {
+  let waiting = 0;
+  const say = (text, kind) => {
+    Object.assign($("ready"), { textContent: text, className: `pill ${kind}`.trim() });
+    if (gone && kind !== "bad") back();
+    gone = kind === "bad";
+  };
+  const look = async () => { // while no stream tells it
+    clearTimeout(waiting);
+    if (document.hidden || isOpen()) return;
+    try {
+      await ask("health/ready");
+      say("ready", "good");
+    } catch (error) {
+      if (error instanceof TypeError) say("the service does not answer", "bad"); // fetch: no answer at all
+      else say(error.message, "");
+    }
+    clearTimeout(waiting);
+    waiting = setTimeout(look, ASKED_AGAIN_MS);
+  };
+  follow("health", ({ status, reason }) => status === "ready" ? say("ready", "good") : say(reason, ""));
+  follow("lost", look);
+  waiting = setTimeout(look, ASKED_AGAIN_MS);
 }
 
 /** Say what went wrong above the page; nothing takes it away. */

@@ -1,11 +1,10 @@
 // What was profiled of a problem: each figure with its source, the model's and the articles' beside it, in sentences too.
 
 import { card, h, table } from "./elements.js";
+import { untilEnded } from "./events.js";
 import { bytes, config, time, when } from "./format.js";
-import { RUNNING } from "./jobs.js";
 import { ask, at, send } from "./service.js";
 
-const AGAIN_MS = 400;
 const SOURCES = {
   ncu: "Nsight Compute's counters", perf: "the processor's counters", timer: "a tune's timer", driver: "the driver's word on the compiled kernel",
   model: "arithmetic on the config, which knows no caches", none: "nobody says it",
@@ -52,12 +51,9 @@ export async function profileCard(problem, device, asked) {
   const profile = async () => {
     button.disabled = true;
     try {
-      let job = await send("profile", { ...problem, device });
-      while (RUNNING.has(job.state)) {
-        said.replaceChildren("Profiling: ", h("a", { href: at(`ui/jobs/${job.id}`) }, `job ${job.id.slice(0, 8)}`));
-        await new Promise((resolve) => { setTimeout(resolve, AGAIN_MS); });
-        job = await ask(`jobs/${job.id}`);
-      }
+      const { id } = await send("profile", { ...problem, device });
+      said.replaceChildren("Profiling: ", h("a", { href: at(`ui/jobs/${id}`) }, `job ${id.slice(0, 8)}`));
+      const job = await untilEnded(id, () => {});
       said.textContent = job.error?.error ?? "";
       await load();
     } catch (error) {
