@@ -30,13 +30,18 @@ SHAPE: Final = "ui/shapes/256x256x256/float32"
 PAGES: Final = {
     "overview": ("", "#running td", 1),
     "shape": (SHAPE, "main:has(#take li) #matters p:text('forest')", 6),
+    "shapes": ("ui/shapes", "#bests td", 0),
+    "jobs": ("ui/jobs", "#jobs td", 0),
+    "job": (f"ui/jobs/{1:032x}", "#trials [role=row]", 3),
     "kernels": ("ui/kernels", "#coverage svg", 0),
+    "kernel": ("ui/kernels/tiled", "#source code", 0),
     "devices": ("ui/devices", ".gauges dd:nth-of-type(9)", 1),
     "learn": ("ui/learn", "#calculated td", 0),
     "multiply": ("ui/multiply", "#try-form", 0),
+    "workloads": ("ui/workloads", "main h1", 0),
 }
 LIVE: Final = ".gauges"  # what the machine does at the moment
-LOOKS: Final = [(390, "light"), (1280, "dark")]
+LOOKS: Final = [(390, "light"), (768, "dark"), (1280, "dark"), (1920, "light")]
 WRITES: Final = os.environ.get("TEST_PICTURES") == "write"
 _CHANNEL, _SHARE = 32, 0.003
 _WIDTHS = """() => {
