@@ -114,6 +114,17 @@ def test_a_key_does_what_its_scopes_say_and_its_bearer_multiplies(guarded: Guard
         assert client.post("/tune", json={"shapes": ["32"], "budget": {"trials": 1}}).json()["code"] == "forbidden"
 
 
+def test_a_profile_is_for_whoever_may_manage(guarded: Guarded) -> None:
+    order = {"m": 16, "n": 24, "k": 8}
+    with guarded.as_(guarded.key("ann", "read", "tune", "multiply")) as client:
+        refused = client.post("/profile", json=order)
+        assert (refused.status_code, refused.json()["code"], refused.json()["scope"]) == (403, "forbidden", "manage")
+    with guarded.as_(guarded.key("eve", "manage", "tune")) as client:
+        answer = client.post("/profile", json=order)
+        assert answer.status_code == 202, answer.text
+        assert client.delete(f"/jobs/{answer.json()['id']}").status_code in {200, 202}
+
+
 def test_a_revoked_key_is_refused_at_once(guarded: Guarded) -> None:
     with guarded.as_(ADMIN) as admin, guarded.as_(None) as client:
         made = admin.post("/keys", json={"principal": "ann"}).json()
