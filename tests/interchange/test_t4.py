@@ -41,14 +41,16 @@ def test_autotuning_methodology_reads_equal_times(space: TuningResults, tmp_path
     reason = "there is no autotuning_methodology: pip install autotuning-methodology"
     statistics = pytest.importorskip("autotuning_methodology.searchspace_statistics", reason=reason)
     path = tmp_path / "space.json"
-    path.write_text("".join(t4.lines(space, {"compute_api": "CUDA"})))
+    compiled = [replace(one, extra={"compile_time": 10.0 * at}) for at, one in enumerate(space.results, 1)]
+    path.write_text("".join(t4.lines(replace(space, results=tuple(compiled)), {"compute_api": "CUDA"})))
     read = statistics.SearchspaceStatistics(
         application_name=space.kernel,
         device_name=space.device,
         minimization=True,
-        objective_time_keys=["runtimes"],
+        objective_time_keys=["compilation", "runtimes"],
         objective_performance_keys=["time"],
         full_search_space_file_path=path,
     )
     times = [None if isnan(time) else float(time) for time in read.objective_performances_total]
     assert times == [one.time_ms for one in space.results]
+    assert list(read.objective_times["compilation"]) == pytest.approx([1e-2 * at for at in range(1, len(times) + 1)])
