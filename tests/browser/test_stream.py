@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from app.cli.spawn import Started
-from tests.browser.conftest import Watched
+from app.cli.spawn import Started, started
+from tests.browser.conftest import Watched, watching
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, expect
+    from playwright.sync_api import Browser, Page, expect
 else:
     expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -102,3 +104,18 @@ def test_a_job_that_was_hidden_while_it_ran_has_each_trial_once(watched: Watched
     count = len(httpx.get(f"{tuned.url}/trials", params={"job_id": job, "limit": 1000}).json()["trials"])
     expect(page.locator("#trials [role=status]")).to_have_text(f"{count} of {count} trials")
     assert streams(page) == ["/events"]
+
+
+def test_a_service_that_hangs_is_told_and_seen_again(chromium: Browser, tmp_path: Path) -> None:
+    with started(tmp_path / "data", devices="none") as service:
+        for one in watching(chromium, service.url):
+            one.allowed.add(503)  # no device is ready here
+            badge = one.page.locator("#ready")
+            one.page.goto(f"{service.url}/ui/kernels")
+            expect(badge).to_contain_text("no device")
+            service.process.send_signal(signal.SIGSTOP)
+            try:
+                expect(badge).to_contain_text("does not answer", timeout=40_000)  # after twelve seconds of silence
+            finally:
+                service.process.send_signal(signal.SIGCONT)
+            expect(badge).to_contain_text("no device", timeout=30_000)

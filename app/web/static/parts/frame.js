@@ -8,6 +8,7 @@ import { follow, isOpen } from "./stream.js";
 
 const $ = (id) => document.getElementById(id);
 const ASKED_AGAIN_MS = 3000;
+const ANSWERED_MS = 5000;
 let gone = false; // whether the service has not answered since the page was shown
 
 /** Say whether the service is ready, as its stream tells; `back` is called once it is there after a silence. */
@@ -22,10 +23,11 @@ export function watchReadiness(back) {
     clearTimeout(waiting);
     if (document.hidden || isOpen()) return;
     try {
-      await ask("health/ready");
+      await ask("health/ready", { signal: AbortSignal.timeout(ANSWERED_MS) });
       say("ready", "good");
     } catch (error) {
-      if (error instanceof TypeError) say("the service does not answer", "bad"); // fetch: no answer at all
+      const silent = error instanceof TypeError || error.name === "TimeoutError"; // of fetch: no answer at all, or none yet
+      if (silent) say("the service does not answer", "bad");
       else say(error.message, "");
     }
     clearTimeout(waiting);
