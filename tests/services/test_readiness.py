@@ -146,7 +146,8 @@ def made_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[str
         assert best_config(client, OTHER) == serving
         told = client.get("/health/ready").json()
         assert told["status"] == "degraded"
-        assert [reason.split()[1] for reason in told["reasons"]] == list(faults)
+        failed = [reason.split()[1] for reason in told["reasons"]]  # one twice where an idle look found its default too
+        assert list(dict.fromkeys(failed)) == list(faults)
         with pytest.raises(DeviceError):
             product(service, OTHER, "register_tiled")
         assert "build" not in product(service, OTHER).seconds
