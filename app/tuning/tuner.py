@@ -72,11 +72,11 @@ def tune(
 ) -> Iterator[Outcome | FinalReport]:
     """Yield the outcome of every config tried, and last the report of the finals.
 
-    The vendor's library comes first, then the untuned default, the other kernels', and each kernel's strategy in turn
-    until it is exhausted or the budget, read before each trial, is spent. If there are few seconds, the untuned default
-    comes before all, or the default with the shortest trial if it may not fit, and is stress-verified at once, so that
-    there is a winner however soon they end. There is no report if the untuned default could not be measured and is
-    forecast to be clearly faster.
+    The vendor's library comes first, then the untuned default and the other kernels' (in `auto` the baselines' alone:
+    the others have their turns in the search), and each kernel's strategy in turn until it is exhausted or the budget,
+    read before each trial, is spent. If there are few seconds, the untuned default comes before all, or the default
+    with the shortest trial if it may not fit, and is stress-verified at once, so that there is a winner however soon
+    they end. There is no report if the untuned default could not be measured and is forecast to be clearly faster.
     A trial forecast to take longer than is left is Rejected at stage forecast, which ends the search unless it is a
     default's. `saved` outcomes are told to the strategies and count as trials; they are neither attempted again nor
     yielded. A default that the space refuses is Rejected at stage space. There are no finals where nothing could be
@@ -130,16 +130,18 @@ def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[
 def _firsts(
     task: Task, runner: ProvingRunner, given: Deadline, searches: Sequence[KernelSearch], saved: Sequence[Outcome]
 ) -> Iterator[Outcome]:
-    """Try the vendor's library and the defaults, and stress-verify the fastest default.
+    """Try the vendor's library and the defaults that come first, and stress-verify the fastest of them.
 
     If that may take over a quarter of the seconds, the untuned default comes first if three quarters of them suffice
     for it, if it is forecast to be clearly the fastest, without which nothing is promoted, or if not even all suffice
     and it is forecast to be the fastest; else the shortest trial of a default.
     """
     turns, hurry = _turns(task, given, searches, saved)
-    for _, contender in turns:
+    for first, contender in turns:
         if isinstance(contender, Launch):
             runner.prepare(contender)  # all at once: one after the other they would take the search's time
+            if first is not None:
+                first.prepared.add(contender.config)
     if runner.width > 1:  # else the thread would disturb what is measured
         begin_in_thread([partial(_open, search, task, runner, given) for search in reversed(searches)], given)
     found = [one for one in saved if any((one.kernel, one.config) == (s.kernel.name, s.default) for s in searches)]
@@ -312,18 +314,22 @@ def _open(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> 
     """Start the builds of a search's first configs, while the vendor and the defaults are measured."""
     trials = given.budget().trials
     count = _EARLY if trials is None else min(_EARLY, trials - len(search.told) - 1)
-    for config in search.ask_early(count) if count > 0 else []:
+    for config in [search.default, *search.ask_early(count)] if count > 0 else []:
         _prepare(search, config, task, runner)
 
 
 def _fill(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> None:
     """Ask for configs and start their builds where few are waiting: a batch keeps the compilers busy."""
     budget, size = given.budget(), max(runner.width, _BATCH)
+    if not {search.default} & {*search.told, *search.ready}:  # its turn comes in the search
+        search.ready.append(search.default)
+        _prepare(search, search.default, task, runner)
     room = size - len(search.ready)
     if budget.trials is not None:
         room = min(room, budget.trials - len(search.told) - len(search.ready))
     if len(search.ready) <= (size // 2 if runner.width > 1 else 0) and room > 0:
-        for config in ask_in_thread(partial(search.ask, room), given):
+        asked = ask_in_thread(partial(search.ask, room), given)
+        for config in (one for one in asked if one not in search.ready):
             search.ready.append(config)
             _prepare(search, config, task, runner)
 

@@ -128,6 +128,19 @@ def test_vendor_comes_first_then_the_untuned_default_then_others_and_kernels_in_
     assert [launch.kernel for launch in runner.launches] == ["tiled", "naive", *["naive", "tiled"] * 3]
 
 
+def test_in_auto_a_lower_kernels_default_waits_until_the_leader_has_had_some_trials() -> None:
+    low, middle, high = (replace(CATALOGUE["tiled"], name=name) for name in ("low", "middle", "high"))
+    runner = Scripted()
+    order = Task((CATALOGUE["naive"], low, middle, high), PROBLEM, DEVICE, "auto", 11)
+    run(runner, Budget(trials=9), order=order)
+    names = [launch.kernel for launch in runner.launches]
+    assert names[:2] == ["high", "naive"], "the untuned default and a baseline"
+    before = {name: Counter(names[: names.index(name)]) for name in ("middle", "low")}
+    assert {name: max(counts.values()) for name, counts in before.items()} == {"middle": 2, "low": 4}
+    first = {name: next(one.config for one in runner.launches if one.kernel == name) for name in ("middle", "low")}
+    assert set(first.values()) == {middle.default(PROBLEM, DEVICE)}
+
+
 def test_what_is_attempted_was_built_ahead_a_batch_at_a_time() -> None:
     runner = Scripted(width=4)
     run(runner, Budget(trials=20))
