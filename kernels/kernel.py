@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
@@ -82,7 +82,8 @@ class Kernel:
     `dtype_capabilities` that of a dtype whose are later. `instructions` names those (kernels.arithmetic). `role` is
     `serving` or `lesson`. With `whole_k` a tile has all of k at once, at most its BK. `modelled` is a config in the
     parameters that the cost model reads: BM, BN and, with tiles in shared memory, BK. `seconds` are those of a launch
-    by a model of the kernel's own, which knows the device better: its default has the least of them.
+    by a model of the kernel's own, which knows the device better: its default has the least of them. `seeds` are the
+    configs that a search begins with, the default among them, found without listing the space.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Kernel:
     whole_k: bool = False
     modelled: Callable[[Config], Config] = _itself
     seconds: Callable[[Config, Problem, Device], float] | None = None
+    seeds: Callable[[Problem, Device], Sequence[Config]] | None = None
 
     @property
     def text(self) -> str:

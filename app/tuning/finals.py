@@ -13,14 +13,13 @@ from typing import Final
 
 from app.tuning.measure.racing import NoiseModel
 from app.tuning.measure.statistics import rank
-from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
+from app.tuning.outcome import VENDOR, FinalReport, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, OutOfTime, Runner
 from app.tuning.sampling import FEWEST, Finalist, FinalistSampling
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
-VENDOR: Final = "vendor"
 DEFAULT: Final = "default"
 BASELINES: Final = ("naive", "tiled")
 BESIDE: Final = (DEFAULT, "tiled", VENDOR, "naive")  # where time is short, who comes first is measured first

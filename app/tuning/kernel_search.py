@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -35,6 +35,13 @@ class KernelSearch:
     exhausted: bool = False
     strategy: Strategy | None = None
     _asking: Lock = field(default_factory=Lock)
+
+    def seed(self, configs: Sequence[Config], count: int) -> list[Config]:
+        """Take up to `count` configs to ask for before the strategy is begun; those without an outcome are returned."""
+        with self._asking:
+            unseen = [config for config in configs if config != self.default and config not in self.told]
+            self.early = unseen[:count] if self.strategy is None else []
+            return list(self.early)
 
     def ask_early(self, count: int) -> list[Config]:
         """The strategy's first `count` configs, the default left out or one more; none if it has been asked before."""

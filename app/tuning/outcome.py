@@ -8,6 +8,7 @@ from typing import Final
 
 from kernels.space import Config
 
+VENDOR: Final = "vendor"  # the name of the vendor's library among kernels
 FORECAST: Final = "forecast"  # the stage of what was not tried because it would have taken longer than was left
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from app.tuning.outcome import Conditions, Outcome, Rejected
+from app.tuning.budget import Forecast
+from app.tuning.outcome import FORECAST, VENDOR, Conditions, Outcome, Rejected
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
@@ -112,3 +113,24 @@ class ProvingRunner:
     def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         """As the runner."""
         return self.runner.sample(contenders, rounds)
+
+
+def unaffordable(
+    contender: Contender | Rejected, forecast: Callable[[Contender], Forecast], left: float
+) -> Rejected | None:
+    """Say that a trial is forecast to take longer than is left; None: it fits, or is none."""
+    if isinstance(contender, Rejected):
+        return None
+    expected = forecast(contender)
+    if expected.trial <= left:
+        return None
+    kernel, config = (contender.kernel, contender.config) if isinstance(contender, Launch) else (VENDOR, Config(()))
+    reason = (
+        f"its trial is forecast to take {_told(expected.trial)}: {_told(expected.build)} until it can be launched, "
+        f"{_told(expected.launch)} for each of two launches; {_told(left)} are left"
+    )
+    return Rejected(kernel, config, FORECAST, reason)
+
+
+def _told(seconds: float) -> str:
+    return f"{max(0.0, seconds):{'.0f' if seconds >= 10 else '.2g'}} s"  # noqa: PLR2004  two figures

@@ -15,8 +15,8 @@ from typing import Final
 from app.tuning.budget import CLEARLY, FINALS, Budget, Deadline, Forecast
 from app.tuning.finals import BESIDE, OVER, absent, finals
 from app.tuning.kernel_search import KernelSearch
-from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
-from app.tuning.runner import Contender, OutOfTime, ProvingRunner, Runner
+from app.tuning.outcome import FORECAST, VENDOR, FinalReport, Measured, Outcome, Rejected
+from app.tuning.runner import Contender, OutOfTime, ProvingRunner, Runner, unaffordable
 from app.tuning.search.ask_thread import Once, ask_in_thread, begin_in_thread
 from app.tuning.search.search_task import SearchTask, StrategyFactory, make_strategy
 from app.tuning.search.strategy import PriorTimes, Strategy
@@ -26,7 +26,6 @@ from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
-VENDOR: Final = "vendor"
 _HOPELESS: Final = 2.0  # times the best of all kernels: one that is slower is left by auto
 _CHANCE: Final = 16  # trials that every kernel has before
 _APART: Final = 2  # trials of the leading kernel between the defaults of two kernels below the untuned one
@@ -121,10 +120,12 @@ def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[
         search = next((one for one in left if _built(one, task, runner) is not None), left[0])
         config = _next(search, task, runner)
         contender = None if config is None else _launch(search, config, task)
-        if contender is None or _unaffordable(contender, task, given.searching() / _LATER):
+        if contender is None or unaffordable(contender, task.forecast, given.searching() / _LATER):
             search.exhausted = True
         else:
             yield _try(search, contender, runner)
+            if runner.width > 1 and config == search.default and _slowness(search, searches) < CLEARLY:
+                begin_in_thread([partial(_open, search, task, runner, given)], given)
 
 
 def _firsts(
@@ -143,11 +144,12 @@ def _firsts(
             if first is not None:
                 first.prepared.add(contender.config)
     if runner.width > 1:  # else the thread would disturb what is measured
-        begin_in_thread([partial(_open, search, task, runner, given) for search in reversed(searches)], given)
+        opened = searches[-1:] if task.strategy == "auto" else searches[::-1]
+        begin_in_thread([partial(_open, search, task, runner, given) for search in opened], given)
     found = [one for one in saved if any((one.kernel, one.config) == (s.kernel.name, s.default) for s in searches)]
     for search, contender in turns:
         left = given.searching() if runner.held else given.left()
-        refused = None if _decides(contender, task, found, left) else _unaffordable(contender, task, left)
+        refused = None if _decides(contender, task, found, left) else unaffordable(contender, task.forecast, left)
         outcome = _try(search, refused or contender, runner)
         found.append(outcome)
         yield outcome
@@ -205,25 +207,6 @@ def _decides(contender: Contender | Rejected, task: Task, found: Sequence[Outcom
     return is_faster and 2 * expected.launch <= left and expected.trial <= _DOUBT * left
 
 
-def _unaffordable(contender: Contender | Rejected, task: Task, left: float) -> Rejected | None:
-    """Say that a trial is forecast to take longer than is left; None: it fits, or is none."""
-    if isinstance(contender, Rejected):
-        return None
-    expected = task.forecast(contender)
-    if expected.trial <= left:
-        return None
-    kernel, config = (contender.kernel, contender.config) if isinstance(contender, Launch) else (VENDOR, Config(()))
-    reason = (
-        f"its trial is forecast to take {_told(expected.trial)}: {_told(expected.build)} until it can be launched, "
-        f"{_told(expected.launch)} for each of two launches; {_told(left)} are left"
-    )
-    return Rejected(kernel, config, FORECAST, reason)
-
-
-def _told(seconds: float) -> str:
-    return f"{max(0.0, seconds):{'.0f' if seconds >= 10 else '.2g'}} s"  # noqa: PLR2004  two figures
-
-
 def _prove_fastest(task: Task, runner: ProvingRunner, given: Deadline, found: Sequence[Outcome]) -> None:
     """Stress-verify the fastest so far if seconds are limited, so that there is a winner however soon they end."""
     best = best_of(found)
@@ -232,7 +215,8 @@ def _prove_fastest(task: Task, runner: ProvingRunner, given: Deadline, found: Se
     kernel = next(kernel for kernel in task.kernels if kernel.name == best.kernel)
     before = given.spent()
     runner.stress_verify(kernel.launch(best.config, task.problem, task.device))
-    given.reserve = 2 * (given.spent() - before) + _reporting(best, _untuned(task), found)
+    proofs = 1 if runner.width > 1 else 2  # later ones take a third of the first where builds overlap
+    given.reserve = proofs * (given.spent() - before) + _reporting(best, _untuned(task), found)
 
 
 def _reporting(best: Measured, default: Launch | None, found: Sequence[Outcome]) -> float:
@@ -311,11 +295,15 @@ def _built(search: KernelSearch, task: Task, runner: Runner) -> Config | None:
 
 
 def _open(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> None:
-    """Start the builds of a search's first configs, while the vendor and the defaults are measured."""
+    """Start the builds of a search's first configs, and list its space, while others are measured."""
     trials = given.budget().trials
     count = _EARLY if trials is None else min(_EARLY, trials - len(search.told) - 1)
-    for config in [search.default, *search.ask_early(count)] if count > 0 else []:
-        _prepare(search, config, task, runner)
+    seeds = search.kernel.seeds if task.strategy == "auto" and not task.known.get(search.kernel.name) else None
+    if count > 0:
+        early = search.seed(seeds(task.problem, task.device), count) if seeds else search.ask_early(count)
+        for config in [search.default, *early]:
+            _prepare(search, config, task, runner)
+        search.begin()
 
 
 def _fill(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> None:
@@ -324,6 +312,8 @@ def _fill(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> 
     if not {search.default} & {*search.told, *search.ready}:  # its turn comes in the search
         search.ready.append(search.default)
         _prepare(search, search.default, task, runner)
+        if runner.width > 1:  # its space is listed once it is known to be near the fastest
+            return
     room = size - len(search.ready)
     if budget.trials is not None:
         room = min(room, budget.trials - len(search.told) - len(search.ready))

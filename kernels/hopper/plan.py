@@ -20,6 +20,10 @@ BARRIER_BYTES: Final = 16
 WARPGROUP: Final = 128
 # Rows of one instruction (PTX ISA, "wgmma.mma_async").
 WGMMA_M: Final = 64
+# Fraction of SMs that clusters of more than two blocks find room on, since a cluster is within one GPC: of an H100's
+# 132 SMs 117 for clusters of three and 120 of four (cuOccupancyMaxActiveClusters).
+IN_CLUSTERS: Final = 0.91
+TOGETHER: Final = 2
 EIGHT: Final = 8
 
 
@@ -202,6 +206,11 @@ def work_tiles(config: Config, problem: Problem) -> int:
 def cluster_size(config: Config) -> int:
     """Blocks of a cluster."""
     return config["CLUSTER"] * config["CLUSTER_K"]
+
+
+def clustered_sms(blocks: int, sms: int) -> int:
+    """SMs that clusters of so many blocks find room on."""
+    return sms if blocks <= TOGETHER else int(sms * IN_CLUSTERS)
 
 
 def k_tiles_per_block(config: Config, problem: Problem) -> int:

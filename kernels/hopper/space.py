@@ -12,6 +12,8 @@ from kernels.hopper.plan import (
     BARRIER_BYTES,
     EIGHT,
     WGMMA_M,
+    cluster_size,
+    clustered_sms,
     element_bytes,
     emulated,
     epilogue_bytes,
@@ -36,6 +38,8 @@ from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split
 SIDES: Final = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 168, 176, 192, 208, 224, 240, 256)
 STAGES: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+PARTS: Final = (2, 3, 4)  # of k in a cluster
+GROUPS: Final = (1, 2, 4, 8, 16)  # rows of tiles
 # SMs of Hopper devices, as their data sheets give them, and fewer: a few without work leave the others more power.
 BLOCKS: Final = (0, 78, 114, 128, 132)
 FEWEST: Final = 0.95
@@ -56,10 +60,6 @@ FEWEST_K_TILES: Final = 2
 # Bytes on their way from memory past which it is no sooner done with what it alone bounds: on an H200, twelve such
 # shapes are fastest with 8 to 13 million or all that have room, and lose up to 5 % where it is twice as much.
 IN_FLIGHT: Final = 11 * 2**20
-# SMs that clusters of over two blocks find room on: a cluster is within one GPC, whose SMs are no multiple of four.
-# By their times 120 blocks ran at once on an H100, and 128 did not.
-TOGETHER: Final = 2
-IN_FOURS: Final = 0.92
 # Tiles of a launch and coordinates in tensors have 31 bits.
 MOST: Final = 2**31 - 1
 
@@ -203,9 +203,15 @@ def _large_enough(config: Config, problem: Problem, device: Device) -> bool:
     return whole or area >= LARGE or problem.m * problem.n < WAVES * area * device.limits.sms
 
 
-def _grouped(config: Config, problem: Problem, device: Device) -> bool:
+def groups(config: Config, problem: Problem) -> list[int]:
+    """Values of GROUP_M that order tiles differently: the last has all rows in one group."""
+    _, rhs = tile_operands(config, problem)
     rows = tile_rows(config, problem)
-    return config["GROUP_M"] == 1 or (config["GROUP_M"] < 2 * rows and work_tiles(config, problem) > device.limits.sms)
+    return [size for size in GROUPS if size == 1 or (size < 2 * rows and rhs.tile < rhs.size)]
+
+
+def _grouped(config: Config, problem: Problem, _: Device) -> bool:
+    return config["GROUP_M"] in groups(config, problem)
 
 
 def _split_for_sms(config: Config, problem: Problem, device: Device) -> bool:
@@ -224,7 +230,7 @@ def _cluster_alone(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _cluster_for_sms(config: Config, problem: Problem, device: Device) -> bool:
-    room = device.limits.sms * (IN_FOURS if config["CLUSTER_K"] > TOGETHER else 1)
+    room = clustered_sms(cluster_size(config), device.limits.sms)
     return config["CLUSTER_K"] == 1 or work_tiles(config, problem) <= room
 
 
@@ -287,7 +293,10 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
         ("BK", *_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K", "STAGES"),
     ),
     "small tiles, where large ones fill the SMs": (_large_enough, ("BM", "BN")),
-    "grouped tiles, where all run at once": (_grouped, (*_WORKS, "GROUP_M", "SPLIT_K")),
+    "groups of more rows of tiles than C has, or where it has one column of them": (
+        _grouped,
+        (*_SIDES, "CLUSTER", "GROUP_M"),
+    ),
     "split k, where tiles alone fill the SMs": (_split_for_sms, (*_WORKS, "SPLIT_K")),
     "splits of k that are empty, or shorter than two k tiles": (_long_splits, ("BK", "SPLIT_K")),
     "more partial sums of split k than fit in the workspace": (_split_fits, (*_SIDES, "SPLIT_K")),
@@ -314,10 +323,10 @@ SPACE: Final = Space(
         "CONSUMERS": (1, 2, 3),
         "MIN_BLOCKS": (1, 2, 4),
         "CLUSTER": (1, 2),
-        "CLUSTER_K": (1, 2, 4),
+        "CLUSTER_K": (1, *PARTS),
         "SPLIT_K": SPLITS,
         "STAGES": STAGES,
-        "GROUP_M": (1, 8, 16),
+        "GROUP_M": GROUPS,
         "BLOCKS": BLOCKS,
     },
     rules={reason: rule for reason, (rule, _) in RULES.items()},

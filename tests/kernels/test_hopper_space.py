@@ -49,7 +49,7 @@ def test_it_covers_half_types_tf32_and_emulated_float32_on_hopper_alone() -> Non
 def test_the_space_is_rich(dtype: str, precision: str) -> None:
     for problem in shapes(dtype, precision)[::3]:
         found = SPACE.legal(problem, H200)
-        assert 10 <= len(found) <= 5000, (problem.key, len(found))
+        assert 10 <= len(found) <= 10_000, (problem.key, len(found))
 
 
 def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
@@ -111,7 +111,7 @@ def test_few_rows_swap_operands_and_deep_products_split() -> None:
     few = HOPPER.default(Problem(16, 8192, 8192, dtype="bfloat16"), H200)
     assert (few["SWAP_AB"], few["BM"]) == (1, 16)
     deep = HOPPER.default(Problem(64, 64, 131_072, dtype="bfloat16"), H200)
-    assert deep["SPLIT_K"] >= 32
+    assert deep["SPLIT_K"] >= 16
 
 
 @pytest.mark.parametrize(

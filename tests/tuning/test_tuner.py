@@ -469,16 +469,16 @@ def test_where_time_runs_out_before_anything_is_proved_there_is_no_final() -> No
 
 
 def test_the_first_configs_are_compiled_while_the_vendor_is_measured() -> None:
-    """What each strategy begins with, and no config twice; with one compiler nothing is asked before the defaults."""
+    """What the highest kernel's strategy begins with, and no config twice; with one compiler nothing is asked early."""
     for width in (4, 1):
         runner = Scripted(width=width)
         tuned = tune(task("auto"), runner, lambda: Budget(trials=20), (), runner.clock)
         assert next(tuned) == VENDOR
         until = time.monotonic() + 60
-        while width > 1 and len(runner.prepared) < 10 and time.monotonic() < until:
+        while width > 1 and len(runner.prepared) < 6 and time.monotonic() < until:
             time.sleep(0.01)
         early = Counter(launch.kernel for launch in runner.prepared)
-        assert early == ({"naive": 5, "tiled": 5} if width > 1 else {"naive": 1, "tiled": 1})
+        assert early == {"naive": 1, "tiled": 5 if width > 1 else 1}
         assert len(list(tuned)) == 41  # 20 trials of each, and the report
         assert len(set(runner.launches)) == len(runner.launches) == len(runner.prepared)
 

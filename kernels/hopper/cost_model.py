@@ -1,0 +1,197 @@
+"""hopper's cost model: an estimate of a config's time from what tensor cores, shared memory and the L2 cache bear.
+
+Blocks that follow each other in a launch run in one GPC, some 16 of its SMs at a time, and what several of them read of
+an operand in the same turn crosses from L2 to that GPC once. Which tiles lie together, as GROUP_M orders them, so
+decides how much is read: on an H100 up to twice the time of a launch in which all blocks run at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from kernels import packing
+from kernels.device import Device
+from kernels.hopper.plan import (
+    WGMMA_M,
+    TileOperand,
+    clustered_sms,
+    element_bytes,
+    emulated,
+    k_tiles_per_block,
+    partials_bytes,
+    planes,
+    swizzle_bytes,
+    tile_operands,
+)
+from kernels.problem import Problem
+from kernels.rules import LINE_BYTES
+from kernels.space import Config
+
+# The figures below minimise, over 6,900 times of 58 shapes on an H100, the loss of taking what is estimated best.
+# Cycles: what one instruction for 64 rows takes of an SM for each column, where the columns are read faster than that,
+# and what reading its rows adds where they are not.
+COLUMN_CYCLES: Final = 0.5
+ROWS_CYCLES: Final = 12
+READ_CYCLES: Final = 0.48
+STEPS: Final = 4  # instructions along a line of k
+EMULATED_PRODUCTS: Final = 7.7  # products of terms and their promotion
+# Bytes a cycle from L2: what one SM reads, what a GPC does, and what all do; and cycles that a multicast box adds.
+SM_BYTES: Final = 71
+GPC_BYTES: Final = 410
+L2_BYTES: Final = 2420
+MULTICAST_CYCLES: Final = 410
+# SMs of a GPC that run blocks of one launch side by side, and GPCs that clusters go to in turn.
+GPC_SMS: Final = 16
+GPCS: Final = 8
+# Cycles until what a stage waits for has come, between one tile and the next, and for each element on its way to C.
+LATENCY_CYCLES: Final = 1340
+BETWEEN_CYCLES: Final = 1770
+STORE_CYCLES: Final = 0.29
+# Cycles of a cluster's barriers, and bytes a cycle of partial sums that a block leaves and reads of others'.
+EXCHANGE_CYCLES: Final = 6400
+EXCHANGED_BYTES: Final = 9.6
+# What of the shorter the longer does not hide, which decides between configs that memory alone bounds.
+UNHIDDEN: Final = 0.02
+# Seconds of a launch that packs operands and of one that adds up splits, bandwidth of the partial sums by that of
+# memory, and what tiles past C's edge cost memory.
+LAUNCH: Final = 3e-6
+REDUCE_LAUNCH: Final = 2e-6
+PARTIALS_SPEED: Final = 0.37
+EMPTY_COST: Final = 4
+# What of the float32 units' flop/s a cycle of an SM is.
+FLOPS_A_CYCLE: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TilesRead:
+    """LHS and RHS tiles that GPCs read in a turn, each counted once a GPC: of all GPCs and of the one with the most."""
+
+    lhs: int
+    rhs: int
+    most_lhs: int
+    most_rhs: int
+
+
+class _Grid(NamedTuple):
+    """The tiles of a launch: read once from a config, since the model is asked of thousands."""
+
+    lhs: TileOperand
+    rhs: TileOperand
+    rows: int  # of clusters of tiles
+    columns: int
+    cluster: int  # blocks that share the RHS
+    parts: int  # blocks that share k
+    blocks: int
+    min_blocks: int
+    stages: int
+    k_tiles: int  # of a block
+
+    @classmethod
+    def of(cls, config: Config, problem: Problem) -> _Grid:
+        """The grid of a config."""
+        lhs, rhs = tile_operands(config, problem)
+        cluster, parts, splits = config["CLUSTER"], config["CLUSTER_K"], config["SPLIT_K"]
+        rows, columns = -(-lhs.size // (lhs.tile * cluster)), -(-rhs.size // rhs.tile)
+        blocks = problem.batch * rows * columns * splits * cluster * parts
+        k_tiles = k_tiles_per_block(config, problem)
+        return cls(lhs, rhs, rows, columns, cluster, parts, blocks, config["MIN_BLOCKS"], config["STAGES"], k_tiles)
+
+
+def seconds(config: Config, problem: Problem, device: Device) -> float:
+    """Seconds of the busiest SM or of memory, with packing, and with the reduction of split k."""
+    grid = _Grid.of(config, problem)
+    return _seconds(config, grid, problem, device, _l2_reads(config["GROUP_M"], grid, problem, device))
+
+
+def least_seconds(config: Config, problem: Problem, device: Device) -> float:
+    """A lower bound of `seconds` with any GROUP_M: L2 takes no time."""
+    return _seconds(config, _Grid.of(config, problem), problem, device, 0)
+
+
+def _seconds(config: Config, grid: _Grid, problem: Problem, device: Device, l2_reads: float) -> float:
+    limits, lhs, rhs = device.limits, grid.lhs, grid.rhs
+    cycle = FLOPS_A_CYCLE * limits.sms / limits.peak
+    waves = -(-grid.blocks // (clustered_sms(grid.cluster * grid.parts, limits.sms) * grid.min_blocks))
+    alone = max(_products(grid, problem), _sm_reads(grid, problem), LATENCY_CYCLES / max(grid.stages - 1, 0.5))
+    k_tile = max(grid.min_blocks * alone, l2_reads)
+    tail = lhs.tile * rhs.tile * STORE_CYCLES + _exchange(grid.parts, lhs.tile * rhs.tile)
+    tile = grid.k_tiles * k_tile + grid.min_blocks * (BETWEEN_CYCLES + tail)
+    memory = problem.bytes / limits.bandwidth
+    shorter, longer = sorted((waves * tile * cycle, memory))
+    busy = longer + UNHIDDEN * shorter + memory * EMPTY_COST * _empty(lhs, rhs)
+    return busy + _reduction(config, problem, device) + _packing(config, problem, device)
+
+
+def _products(grid: _Grid, problem: Problem) -> float:
+    """Cycles of the products of a k tile."""
+    columns = grid.rhs.tile
+    each = max(COLUMN_CYCLES * columns, ROWS_CYCLES + READ_CYCLES * columns)
+    return grid.lhs.tile / WGMMA_M * STEPS * each * (EMULATED_PRODUCTS if emulated(problem) else 1)
+
+
+def _sm_reads(grid: _Grid, problem: Problem) -> float:
+    """Cycles until an SM has a k tile's boxes: each of their rows as long as a whole line."""
+    lhs, rhs, cluster = grid.lhs, grid.rhs, grid.cluster
+    lines = lhs.tile * _lines_a_row(lhs, problem) + rhs.tile * _lines_a_row(rhs, problem) / cluster
+    return planes(problem) * LINE_BYTES * lines / SM_BYTES + (MULTICAST_CYCLES if cluster > 1 else 0)
+
+
+def _l2_reads(group_m: int, grid: _Grid, problem: Problem, device: Device) -> float:
+    """Cycles until L2 has sent a k tile to all blocks that run at once."""
+    size = grid.cluster * grid.parts
+    at_once = min(grid.blocks, device.limits.sms * grid.min_blocks) // size
+    gpc = max(1, GPC_SMS * grid.min_blocks // size)
+    read = tiles_read(grid.rows, grid.columns, min(group_m, grid.rows), max(at_once, 1), 0 if size > 1 else gpc)
+    of_lhs = grid.cluster * grid.lhs.tile * _lines_a_row(grid.lhs, problem)
+    of_rhs = grid.rhs.tile * _lines_a_row(grid.rhs, problem)
+    most = (read.most_lhs * of_lhs + read.most_rhs * of_rhs) / GPC_BYTES
+    every = (read.lhs * of_lhs + read.rhs * of_rhs) / L2_BYTES
+    return planes(problem) * grid.parts * LINE_BYTES * max(most, every)
+
+
+@lru_cache(65536)
+def tiles_read(rows: int, columns: int, group_m: int, count: int, gpc: int) -> TilesRead:
+    """What the first `count` blocks or clusters read of rows and columns of tiles, ordered as in tile_scheduler.h.
+
+    `gpc` of them run in one GPC, where they follow each other; 0 for clusters, which go to the GPCs in turn.
+    """
+    of_gpc: dict[int, tuple[set[int], set[int]]] = {}
+    for block in range(count):
+        split, at = divmod(block, rows * columns)
+        wave, rest = divmod(at, group_m * columns)
+        column, row = divmod(rest, min(group_m, rows - wave * group_m))
+        lhs, rhs = of_gpc.setdefault((block + gpc // 2) // gpc if gpc else block % GPCS, (set(), set()))
+        lhs.add(split * rows + wave * group_m + row)
+        rhs.add(split * columns + column)
+    lhs_tiles, rhs_tiles = [len(lhs) for lhs, _ in of_gpc.values()], [len(rhs) for _, rhs in of_gpc.values()]
+    return TilesRead(sum(lhs_tiles), sum(rhs_tiles), max(lhs_tiles), max(rhs_tiles))
+
+
+def _exchange(blocks: int, elements: int) -> float:
+    """Cycles until the blocks that share k have each other's partial sums."""
+    return EXCHANGE_CYCLES + 4 * elements * (blocks - 1) / blocks / EXCHANGED_BYTES if blocks > 1 else 0
+
+
+def _lines_a_row(side: TileOperand, problem: Problem) -> float:
+    return 1 if side.k_major else LINE_BYTES / swizzle_bytes(side.tile, element_bytes(problem))
+
+
+def _empty(lhs: TileOperand, rhs: TileOperand) -> float:
+    """The excess of tiles over the operands, as a fraction."""
+    useful = sum(side.size / -(-side.size // side.tile) for side in (lhs, rhs))
+    return (lhs.tile + rhs.tile) / useful - 1
+
+
+def _reduction(config: Config, problem: Problem, device: Device) -> float:
+    if config["SPLIT_K"] == 1:
+        return 0
+    return REDUCE_LAUNCH + 2 * partials_bytes(config, problem, config["SPLIT_K"]) / (
+        PARTIALS_SPEED * device.limits.bandwidth
+    )
+
+
+def _packing(config: Config, problem: Problem, device: Device) -> float:
+    packed = problem.a_bytes * bool(config["PACK_K"] & packing.A) + problem.b_bytes * bool(config["PACK_K"] & packing.B)
+    return LAUNCH + 2 * packed / device.limits.bandwidth if packed else 0
