@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2)
     asked = parser.parse_args()
     if missing := uncompiled():
-        raise SystemExit(f"no bytecode of {', '.join(missing)}: run python -m compileall on the environment, as pip does")
+        raise SystemExit(f"no bytecode of {', '.join(missing)}: run python -m compileall, as pip does")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: asked.cores])  # children inherit it
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.tuning.budget import Budget
-from app.tuning.outcome import FinalReport, Outcome, Rejected
+from app.tuning.outcome import VENDOR, FinalReport, Outcome, Rejected
 from app.tuning.replay import Recording, Replay, load
-from app.tuning.outcome import VENDOR
 from app.tuning.tuner import Task, tune
 from app.web import STATIC
 

@@ -11,7 +11,8 @@ from kernels import packing
 from kernels.common import wgmma_registers
 from kernels.common.wgmma_registers import WIDTHS
 from kernels.fp32_emulation import split_operands
-from kernels.hopper import HOPPER, seconds
+from kernels.hopper import HOPPER
+from kernels.hopper.cost_model import seconds
 from kernels.hopper.plan import (
     partials_bytes,
     shared_bytes,
