@@ -12,6 +12,7 @@ import json
 import os
 from base64 import b64encode
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +42,7 @@ PAGES: Final = {
     "workloads": ("ui/workloads", "main h1", 0),
 }
 LIVE: Final = ".gauges"  # what the machine does at the moment
-LOOKS: Final = [(390, "light"), (768, "dark"), (1280, "dark"), (1920, "light")]
+LOOKS: Final = tuple(product((390, 768, 1280, 1920), ("light", "dark")))
 WRITES: Final = os.environ.get("TEST_PICTURES") == "write"
 _CHANNEL, _SHARE = 32, 0.003
 _WIDTHS = """() => {

@@ -6,13 +6,18 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from time import monotonic, sleep
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed, WrongResult
+from app.observability.job_traces import JobTraces, chrome_trace
+from app.observability.request_context import entered
 from app.services.tuning.trial_runner import Interrupted, TrialRunner, kind_of
 from app.tuning.outcome import Measured, Outcome, Rejected
 from app.worker.measuring.trial import FixtureKey
@@ -69,6 +74,25 @@ def room(unit: Unit) -> Room:
 )
 def test_a_faulty_kernel_costs_one_trial_and_its_kind_is_known(room: Room, body: str, stage: str, kind: str) -> None:
     assert room.kind(body) == (stage, kind)
+
+
+def test_what_compilers_build_ahead_is_a_lane_of_the_jobs_trace(room: Room) -> None:
+    """PoCL compiles in the device's own process, so that the future is ours here, as it is the compilers' of CUDA."""
+    future, traces = Future[None](), JobTraces()
+    ahead = cast("Unit", SimpleNamespace(width=8, ahead=lambda _: future))
+    runner = TrialRunner(ahead, FixtureKey("job", PROBLEM, 7), lambda: False, lambda _: None)
+    launch = naive(room.unit, PROBLEM, RIGHT)
+    with entered(traces.recording("job", None)):
+        runner.prepare(launch)
+    assert not runner.is_built(launch)
+    future.set_result(None)
+    assert runner.is_built(launch)
+    trace = traces.get("job")
+    assert trace is not None
+    (built,) = trace.work
+    assert (built.name, built.lane, built.attributes["tilewise.kernel"]) == ("compile ahead", "compilers", "naive")
+    names = [one["args"]["name"] for one in chrome_trace(trace, "title")["traceEvents"] if one["name"] == "thread_name"]
+    assert "compilers" in {name.split(" ")[0] for name in names}
 
 
 def test_a_child_that_we_kill_costs_one_trial(room: Room) -> None:
