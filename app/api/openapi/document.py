@@ -12,6 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 
 from app.api.openapi.direct_route import DirectRoute
 from app.api.openapi.examples import EXAMPLES
+from app.api.openapi.operations_examples import OPERATIONS
 from app.api.openapi.parameters import REFERENCE
 
 # In the order in which a reader wants them.
@@ -68,7 +69,7 @@ def describe(
             )
             known = document.setdefault("components", {}).setdefault("schemas", {})
             known.update({**extra.get("$defs", {}), **schemas()})
-            for name, example in {**EXAMPLES, **examples}.items():
+            for name, example in {**EXAMPLES, **OPERATIONS, **examples}.items():
                 known[name]["example"] = example
             _unframed(document)
             app.openapi_schema = document

@@ -31,10 +31,11 @@ _ONE: Final = {
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
+_TOLD: Final = 'event: health\ndata: {"status":"ready","reasons":[]}\n\n'
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Events `job` (its state and progress), `trial` (with its `job`) and `health`, with JSON data.",
-        "content": {"text/event-stream": {"itemSchema": _ONE}},
+        "content": {"text/event-stream": {"itemSchema": _ONE, "example": _TOLD}},
     }
 }
 

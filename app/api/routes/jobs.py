@@ -57,7 +57,7 @@ _RESULT: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The result.",
         "content": {
-            "application/json": {"schema": {"type": "object"}},
+            "application/json": {"schema": {"type": "object"}, "example": {"c": [[19.0, 22.0], [43.0, 50.0]]}},
             **{
                 media: {"schema": {"type": "string", "format": "binary"}}
                 for media in ANSWERS
@@ -75,10 +75,11 @@ _ONE: Final = {
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
+_TOLD: Final = 'id: 7\nevent: progress\ndata: {"state":"running","progress":{"done":7,"total":46}}\n\n'
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Events `progress`, `trial` and `end`, each with a rising id and JSON data.",
-        "content": {"text/event-stream": {"itemSchema": _ONE}},
+        "content": {"text/event-stream": {"itemSchema": _ONE, "example": _TOLD}},
     },
     204: {"description": "The job has ended, and Last-Event-ID was its last event: do not ask again."},
 }
