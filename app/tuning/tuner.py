@@ -45,9 +45,9 @@ _EARLY: Final = 4  # configs of each kernel that are compiled during the first t
 class Task:
     """The input of a tune: kernels, problem, device and options.
 
-    `known` are prior times of a kernel's configs, `refused` configs that failed here before and are not tried.
-    `forecast` predicts the seconds of a trial. The finals of a `thorough` tune take their maximal time. `factory`
-    makes each kernel's strategy.
+    The last of `kernels` makes the untuned choice. `known` are prior times of a kernel's configs, `refused` configs
+    that failed here before and are not tried. `forecast` predicts the seconds of a trial. The finals of a `thorough`
+    tune take their maximal time. `factory` makes each kernel's strategy.
     """
 
     kernels: Sequence[Kernel]
@@ -379,7 +379,7 @@ def _is_worse_than_untuned(final: FinalReport, task: Task, outcomes: Sequence[Ou
 
 
 def _untuned(task: Task) -> Launch | None:
-    """The default of the highest kernel whose space allows one, or None."""
+    """The default of the last kernel whose space allows one, or None."""
     for kernel in reversed(task.kernels):
         default = kernel.default(task.problem, task.device)
         if kernel.space.refusal(default, task.problem, task.device) is None:

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from app.devices.fleet import Unit, open_fleet
-from app.services.best.lookup import covering
+from app.services.best.lookup import searched
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Measured
@@ -45,7 +45,7 @@ ROUNDS, CLOSE = 100, 1.01
 def winner(unit: Unit, problem: Problem, seconds: float, seed: int) -> tuple[Measured, Launch]:
     """The best of one tune, and its launch; raises RuntimeError where nothing could be measured."""
     runner = TrialRunner(unit, FixtureKey(f"repeat {seed}", problem, seed), lambda: False, lambda _: None)
-    task = Task(tuple(covering(problem, unit.device)), problem, unit.device, "auto", seed)
+    task = Task(tuple(searched(problem, unit.device)), problem, unit.device, "auto", seed)
     for outcome in tune(task, runner, lambda: Budget(seconds=seconds)):
         if isinstance(outcome, FinalReport):
             best = outcome.best

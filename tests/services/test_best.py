@@ -14,9 +14,10 @@ import pytest
 
 from app.errors import NotTuned, UnknownDevice, Unsupported
 from app.services.best import lookup, transfer_records
-from app.services.best.lookup import BestConfigs, covering, distance, untuned
+from app.services.best.lookup import BestConfigs, covering, distance, searched, untuned
 from app.services.jobs.service import new_job
 from app.services.service import Service
+from app.services.tuning.request import TuneSpec, kernels_to_search
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import BestRepository, JobRepository, TrialRepository
 from app.tuning.measure.racing import policy_of
@@ -418,6 +419,18 @@ def test_kernel_that_leaves_a_gpu_idle_is_passed_over_untuned(sizes: tuple[int, 
     ladder = untuned(Problem(*sizes), card)
     assert ladder[0].name == first
     assert {kernel.name for kernel in ladder} == {kernel.name for kernel in covering(Problem(*sizes), card)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("sizes", [(192, 192, 192), (9450, 6891, 106), (6852, 6848, 60), (4096, 4096, 4096)])
+def test_a_tune_compares_with_what_is_served_untuned(sizes: tuple[int, int, int], dtype: str) -> None:
+    limits = Limits(1024, 227 * 1024, 32, 132, 4e12, 6e13, 3e13)
+    card = Device("cuda:0", "cuda", "a GPU", "sm_90", "1", "2", "3", "uuid", 2**34, limits)
+    problem = Problem(*sizes, dtype=dtype)
+    kernels = kernels_to_search(problem, card, TuneSpec((problem,)))
+    assert kernels == searched(problem, card)
+    assert kernels[-1] is untuned(problem, card)[0]
+    assert [kernel for kernel in covering(problem, card) if kernel is not kernels[-1]] == kernels[:-1]
 
 
 def test_a_class_that_no_kernel_covers_is_refused_by_its_name(service: Service) -> None:

@@ -343,6 +343,15 @@ def untuned(problem: Problem, device: Device) -> list[Kernel]:
     return sorted(downwards, key=lambda kernel: not kernel.preferred_untuned(problem, device))
 
 
+def searched(problem: Problem, device: Device) -> list[Kernel]:
+    """The kernels that compute a problem, as a tune takes them: in ladder order, but the untuned choice's the last.
+
+    Raises Unsupported for none.
+    """
+    first = untuned(problem, device)[0]
+    return [*(kernel for kernel in covering(problem, device) if kernel is not first), first]
+
+
 def unemulated(problem: Problem, device: Device) -> str | None:
     """Why a problem that is to be emulated is computed strictly from the start on a device; None where it is not."""
     kernels = CATALOGUE.values()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.devices.fleet import Fleet, Unit
 from app.errors import Invalid, TooLarge, UnknownKernel, Unsupported
-from app.services.best.lookup import covering
+from app.services.best.lookup import searched
 from app.services.principal import Principal
 from app.tuning.budget import Budget
 from app.tuning.search.strategy import STRATEGIES
@@ -181,7 +181,7 @@ def kernels_to_search(problem: Problem, device: Device, spec: TuneSpec) -> list[
 def _candidates(problem: Problem, device: Device, spec: TuneSpec) -> list[Kernel]:
     """The kernels that a job may try: the lessons that it names, else all that may serve."""
     if not is_lesson(spec):
-        return covering(problem, device)
+        return searched(problem, device)
     return [KERNELS[name] for name in spec.kernels or () if KERNELS[name].covers(problem, device)]
 
 

@@ -237,7 +237,7 @@ class ShapeTuner:
             raise BudgetTooSmall(f"{over} a config of {self.problem} was proved")
 
     def _is_default_left_out(self) -> bool:
-        """Whether something was measured, but there was no time for the default of the highest kernel."""
+        """Whether something was measured, but there was no time for the untuned default."""
         kernel = self._kernels[-1]
         default = kernel.default(self.problem, self.unit.device)
         tried = (row for row in self._saved if (row.kernel, row.config) == (kernel.name, default))

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError, Unsupported
-from app.services.best.lookup import default_launch, untuned
+from app.services.best.lookup import default_launch, searched, untuned
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
@@ -106,7 +106,7 @@ class Bench:
     def searched(self, problem: Problem) -> Searched:
         """Tune a shape as the service does."""
         device, started, tried = self.unit.device, time.monotonic(), list[Outcome]()
-        every = [one for one in CATALOGUE.values() if one.covers(problem, device) and one.name not in TEACHING]
+        every = [one for one in searched(problem, device) if one.name not in TEACHING]
         runner = TrialRunner(self.unit, self._key(problem), lambda: False, lambda _: None)
         task = Task(every, problem, device, "auto", self.seed)
         winner = None

@@ -31,7 +31,7 @@ from typing import Any
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError, Unsupported
-from app.services.best.lookup import untuned
+from app.services.best.lookup import searched, untuned
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport
@@ -112,8 +112,7 @@ class Peers:
     def _search(self, problem: Problem) -> Launch | None:
         device = self.unit.device
         runner = TrialRunner(self.unit, self._bench(problem), lambda: False, lambda _: None)
-        every = [one for one in CATALOGUE.values() if one.covers(problem, device)]
-        kernels = [one for one in every if not self.kernels or one.name in self.kernels]
+        kernels = [one for one in searched(problem, device) if not self.kernels or one.name in self.kernels]
         if not kernels:
             return None
         task = Task(kernels, problem, device, "auto", SEED)
