@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from math import exp, lgamma, log, sqrt
+from math import exp, hypot, log
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.tuning.conformal import FEW, expected_value, unsure, upper_bound
+from app.tuning.kriging import LossStatistics, alike, krige
 from kernels.problem import Problem
 from kernels.space import Config
 
 TransferChoice: TypeAlias = tuple[str, Config]
 Floats: TypeAlias = NDArray[np.float64]
-Mask: TypeAlias = NDArray[np.bool_]
 Whole: TypeAlias = NDArray[np.intp]
 
-COVERAGE: Final = 0.95  # of the answers: how many the bound holds for
-CONFIDENCE: Final = 0.8  # that it holds for so many, given the shapes that happen to be tuned
 PRIOR_BOUND: Final = 2.0  # how much slower the winner of an equal shape may be, before anything was learned
 PRIOR_GROWTH: Final = 0.2  # what each doubling of distance adds to that bound's logarithm
 PRIOR_LOSS: Final = 0.3  # the logarithm of what a winner is expected to lose elsewhere, likewise
@@ -31,13 +29,10 @@ DEFAULT_BOUND: Final = 1.5
 DEFAULT_LOSS: Final = 0.1
 _REACHES: Final = (2.0, 4.0, 8.0)  # doublings over which losses are alike; chosen by what would have chosen best
 _TRUSTS: Final = (0.0, 0.5)  # share of the model's predicted loss that is believed; chosen with it
-_FEW: Final = 8  # shapes below which nothing is chosen: the middle reach, and no trust
 _ROWS: Final = 24  # nearest tuned shapes that are looked at
 _COLUMNS: Final = 16  # winners of theirs that are weighed
 _SHORT: Final = 6  # of those, how many the model is asked for
 _SAMPLE: Final = 32  # tuned shapes that reach and trust are chosen on
-_NOISE: Final = 0.05  # variance of what no distance explains, over that of what it does
-_FLOOR: Final = 0.1  # the least spread of a logarithm of a loss: timing noise, and the winner's curse of short tunes
 _CAUTION: Final = 0.3  # spreads by which the less known of two equals is put behind
 _DOUBT: Final = 1 / 3  # of the way from the untuned choice's expected loss to its bound: where a config replaces it
 _STEEPEST: Final = 1.5  # logarithm of a loss above which all losses are alike
@@ -73,26 +68,15 @@ class TransferEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Transferred(TransferEstimate):
-    """A config for an untuned problem: the winner of `source`, the nearest problem that it won."""
+    """A config for an untuned problem: the winner of `source`, the nearest problem that it won.
+
+    `over_untuned` is what its time over the untuned choice's does not exceed in 95 cases of 100.
+    """
 
     source: Problem
     kernel: str
     config: Config
-
-
-@dataclass(frozen=True, slots=True)
-class LossStatistics:
-    """Mean and variance of the losses of some shapes, and the errors of their predictions in standard deviations."""
-
-    mean: float
-    variance: float
-    errors: Floats
-
-    @classmethod
-    def of(cls, losses: Floats, prior: float) -> LossStatistics:
-        """Two shapes' worth of a prior beside them: a handful of losses says little of how large they are elsewhere."""
-        mean = (losses.sum() + 2 * prior) / (losses.size + 2)
-        return cls(mean, (np.square(losses - mean).sum() + 2 * prior**2) / (losses.size + 2), np.empty(0))
+    over_untuned: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +86,18 @@ class _Guess:
     columns: Whole
     losses: Floats
     spreads: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionErrors:
+    """Errors in standard deviations, sorted, of each tuned shape's losses as predicted from the others.
+
+    Those of the config that is chosen for it, of the untuned choice, and of the difference between these two.
+    """
+
+    winners: Floats
+    default: Floats
+    over_untuned: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +111,7 @@ class TransferSettings:
     trust: float
     winners: LossStatistics
     default: LossStatistics
+    errors: PredictionErrors = PredictionErrors(*[np.empty(0)] * 3)
 
 
 class Transfer:
@@ -165,15 +162,18 @@ class Transfer:
             if self._legal(choice, problem):
                 source = min(np.flatnonzero(self._own == column), key=lambda row: (distances[row], row))
                 prior = log(PRIOR_BOUND) + PRIOR_GROWTH * float(distances[rows[0]])
-                told = _bounded(float(loss), float(spread), self.settings.winners.errors, prior)
-                return Transferred(*told, self._tuned[source].problem, kernel, config)
+                told = _estimate(float(loss), float(spread), self.settings.errors.winners, prior)
+                untuned = self._guess_default(distances, rows)
+                over = _difference((float(loss), float(spread)), untuned)
+                bound = exp(upper_bound(*over, self.settings.errors.over_untuned, prior))
+                return Transferred(*told, self._tuned[source].problem, kernel, config, bound)
         return None
 
     def default(self, problem: Problem) -> TransferEstimate:
         """The expected loss of the untuned choice on a problem."""
         distances = self._distances(problem)
         loss, spread = self._guess_default(distances, _nearest(distances, _ROWS))
-        return TransferEstimate(*_bounded(loss, spread, self.settings.default.errors, log(DEFAULT_BOUND)))
+        return TransferEstimate(*_estimate(loss, spread, self.settings.errors.default, log(DEFAULT_BOUND)))
 
     def _distances(self, problem: Problem) -> Floats:
         distances: Floats = np.sqrt(np.square(self._points - points([problem])).sum(axis=1))
@@ -206,9 +206,9 @@ class Transfer:
         known, losses = self._known[where], self._losses[where]
         if trust:
             losses = losses - trust * np.array([self._model(row)[columns] for row in rows])
-        alike = self._alike(distances, rows)
-        found, spreads = _krige(
-            *alike, known, self._elsewhere[where], np.where(known, losses, 0.0), self.settings.winners
+        near = self._alike(distances, rows)
+        found, spreads = krige(
+            *near, known, self._elsewhere[where], np.where(known, losses, 0.0), self.settings.winners
         )
         order = np.argsort(found + _CAUTION * spreads, kind="stable")
         if trust:
@@ -224,37 +224,36 @@ class Transfer:
         """The loss of the untuned choice at some distances, and its spread, likewise."""
         losses = self._default[rows, None]
         known = ~np.isnan(losses)
-        alike, learned = self._alike(distances, rows), self.settings.default
-        found, spreads = _krige(*alike, known, known, np.where(known, losses, 0.0), learned)
+        near, learned = self._alike(distances, rows), self.settings.default
+        found, spreads = krige(*near, known, known, np.where(known, losses, 0.0), learned)
         loss = max(float(found[0]), 0.0)
         return loss, float(spreads[0]) + loss / 2
 
     def _alike(self, distances: Floats, rows: Whole) -> tuple[Floats, Floats]:
         """How alike losses on `rows` are among themselves, and each to those at its distance."""
         around = np.sqrt(np.square(self._points[rows, None] - self._points[None, rows]).sum(axis=2))
-        return _alike(around, self.settings.reach), _alike(distances[rows], self.settings.reach)
+        return alike(around, self.settings.reach), alike(distances[rows], self.settings.reach)
 
     def _learn(self) -> TransferSettings:
         """The reach and the trust that would have chosen best for the tuned shapes, had each been untuned."""
         winners = LossStatistics.of(self._losses[self._elsewhere], PRIOR_LOSS)
         default = LossStatistics.of(self._default[~np.isnan(self._default)], DEFAULT_LOSS)
         self.settings = TransferSettings(_REACHES[len(_REACHES) // 2], _TRUSTS[0], winners, default)
-        if len(self._tuned) >= _FEW:
+        if len(self._tuned) >= FEW:
             sample = range(0, len(self._tuned), -(-len(self._tuned) // _SAMPLE))
             reach = min(_REACHES, key=lambda reach: self._total(sample, reach, _TRUSTS[0]))
             trust = min(_TRUSTS, key=lambda trust: self._total(sample, reach, trust))
             self.settings = replace(self.settings, reach=reach, trust=trust)
         everyone = range(len(self._tuned))
-        errors = np.sort([error for _, error in self._leave_one_out(everyone)])
+        found = np.array([told[1:] for told in self._leave_one_out(everyone)]).reshape(-1, 2)
         of_default = np.sort(list(self._leave_one_out_default(everyone)))
-        return replace(
-            self.settings, winners=replace(winners, errors=errors), default=replace(default, errors=of_default)
-        )
+        over_untuned = np.sort(found[~np.isnan(found[:, 1]), 1])
+        return replace(self.settings, errors=PredictionErrors(np.sort(found[:, 0]), of_default, over_untuned))
 
     def _total(self, sample: Iterable[int], reach: float, trust: float) -> float:
         """The total loss of some shapes with these settings."""
         self.settings = replace(self.settings, reach=reach, trust=trust)
-        return sum(loss for loss, _ in self._leave_one_out(sample))
+        return sum(loss for loss, *_ in self._leave_one_out(sample))
 
     def _others(self, target: int) -> tuple[Floats, Whole]:
         """How far every shape is from one of them, which is none of the nearest then, and the nearest."""
@@ -262,8 +261,8 @@ class Transfer:
         distances[target] = np.inf
         return distances, _nearest(distances, min(_ROWS, len(self._tuned) - 1))
 
-    def _leave_one_out(self, targets: Iterable[int]) -> Iterator[tuple[float, float]]:
-        """Each shape's loss if predicted from the others, and its error in standard deviations.
+    def _leave_one_out(self, targets: Iterable[int]) -> Iterator[tuple[float, float, float]]:
+        """Each shape's loss if predicted from the others, its error, and that of what it is above the untuned choice's.
 
         Only configs measured on a shape can be chosen for it; shapes without any are left out.
         """
@@ -274,7 +273,9 @@ class Transfer:
             if len(columns):
                 guess = self._guess(distances, rows, columns, self._tuned[target].problem)
                 loss = float(self._losses[target, guess.columns[0]])
-                yield loss, (loss - float(guess.losses[0])) / float(guess.spreads[0])
+                told = float(guess.losses[0]), float(guess.spreads[0])
+                over, spread = _difference(told, self._guess_default(distances, rows))
+                yield loss, (loss - told[0]) / told[1], (loss - float(self._default[target]) - over) / spread
 
     def _leave_one_out_default(self, targets: Iterable[int]) -> Iterator[float]:
         """By how many spreads each shape's loss of the untuned choice is above the guess from the others."""
@@ -289,55 +290,27 @@ def _loss(seconds: float | None, best: float) -> float:
     return float("nan") if seconds is None else min(max(log(seconds / best), 0.0), _STEEPEST)
 
 
-def _krige(
-    among: Floats, here: Floats, known: Mask, elsewhere: Mask, losses: Floats, learned: LossStatistics
-) -> tuple[Floats, Floats]:
-    """Each column's prediction and its spread; the mean of a column with few values shrinks towards that of all.
+def _difference(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """By how much one prediction is above another, and the spread of that."""
+    return one[0] - other[0], hypot(one[1], other[1])
 
-    A winner's loss of zero on its own shape does not count in its mean.
+
+def _estimate(loss: float, spread: float, errors: Floats, prior: float) -> tuple[float, float, int]:
+    """The expected loss and its bound, as ratios, and how many errors they rest on."""
+    likely = max(0.0, expected_value(loss, spread, errors))
+    bound = max(likely + unsure(len(errors)) * prior, upper_bound(loss, spread, errors, prior))
+    return exp(likely), exp(bound), len(errors)
+
+
+def beats(found: Transferred, default: TransferEstimate) -> bool:
+    """Whether a config is sure enough to be faster than the untuned choice to replace it.
+
+    So it is where its time over that one's is bounded below 1, and its own bound lies below the untuned choice's by two
+    thirds of the way to that one's expected loss, and by more if few shapes are known.
     """
-    rows = len(here)
-    among = among + _NOISE * np.eye(rows)
-    if known.all():
-        solved = np.linalg.solve(among, np.column_stack([here, np.ones(rows), losses]))
-        weights, ones, values = solved[:, :1], solved[:, 1:2], solved[:, 2:]
-    else:
-        mask = known.T.astype(float)
-        system = mask[:, :, None] * among * mask[:, None, :] + np.eye(rows) * (1 - mask)[:, None, :]
-        right = np.stack([mask * here, mask, losses.T], axis=2)
-        solved = np.linalg.solve(system, right)
-        weights, ones, values = (solved[:, :, part].T for part in range(3))
-    ones_elsewhere = np.maximum(ones, 0) * elsewhere
-    mean = ((ones_elsewhere * losses).sum(axis=0) + learned.mean) / (ones_elsewhere.sum(axis=0) + 1)
-    rest = losses - mean * known
-    found = mean + (weights * rest).sum(axis=0)
-    power = (rest * (values - mean * ones)).sum(axis=0) + 2 * learned.variance
-    left = np.maximum(1 + _NOISE - (weights * (here[:, None] * known)).sum(axis=0), _NOISE)
-    return found, _FLOOR + np.sqrt(np.maximum(power, 0) / (known.sum(axis=0) + 2) * left)
-
-
-def _bounded(loss: float, spread: float, errors: Floats, prior: float) -> tuple[float, float, int]:
-    """The expected loss and its bound, as ratios, and how many errors they rest on; too few are helped by a prior."""
-    number = len(errors)
-    centre = float(errors.mean()) if number else 0.0
-    if number < _FEW:
-        centre = max(centre, 0.0)  # a handful of good guesses is no ground for a better one
-    expected = max(0.0, loss + centre * spread)
-    upper = loss + max(_quantile(errors), 0.0) * spread if number else loss
-    missing = max(0.0, 1 - (1 - COVERAGE**number) / CONFIDENCE)
-    bound = max(expected, upper) + missing * prior
-    return exp(expected), exp(bound), number
-
-
-def beats(found: TransferEstimate, default: TransferEstimate) -> bool:
-    """Whether a config is likely enough to be faster than the untuned choice to replace it.
-
-    Its bound must lie below the untuned choice's by two thirds of the way to that one's expected loss, and by more if
-    few shapes are known. Bounds alone would not do: they are also high where little is known.
-    """
-    share = _DOUBT if found.shapes >= _FEW else 0.0
+    share = _DOUBT if found.shapes >= FEW else 0.0
     expected, bound = log(default.expected_loss), log(default.loss_bound)
-    return found.loss_bound < exp(expected + share * (bound - expected))
+    return found.over_untuned < 1 and found.loss_bound < exp(expected + share * (bound - expected))
 
 
 def distance(one: Problem, other: Problem) -> float:
@@ -356,40 +329,6 @@ def _nearest(distances: Floats, most: int) -> Whole:
     return np.argsort(distances, kind="stable")[:most]
 
 
-def _alike(distances: Floats, reach: float) -> Floats:
-    """How alike losses are at a distance: Matern's correlation of smoothness 3/2."""
-    scaled = distances * (3**0.5 / reach)
-    alike: Floats = (1 + scaled) * np.exp(-scaled)
-    return alike
-
-
 def _over_least(logs: Floats) -> Floats:
     over: Any = logs - np.nanmin(logs, axis=-1, keepdims=True, initial=np.inf)
     return np.minimum(over, _STEEPEST)  # type: ignore[no-any-return]
-
-
-def _quantile(errors: Floats) -> float:
-    """The 95 % quantile of errors with 80 % confidence; the largest error if there are too few."""
-    rank, share = _rank(len(errors))
-    lower = errors[rank - 2] if rank > 1 else errors[rank - 1]
-    return float(lower + share * (errors[rank - 1] - lower))
-
-
-@lru_cache(maxsize=1024)
-def _rank(number: int) -> tuple[int, float]:
-    """The order statistic (from 1) that reaches the confidence, and the share of the step up to it that is enough."""
-    sure = 0.0
-    # Twelve deviations below the mean of a binomial there is nothing of it.
-    for rank in range(max(0, int(COVERAGE * number - 12 * sqrt(number))) + 1, number + 1):
-        # That the share of errors below the rank-th of them is over the coverage: fewer than `rank` of them are.
-        step = _chance(rank - 1, number)
-        if sure + step >= CONFIDENCE:
-            return rank, (CONFIDENCE - sure) / step
-        sure += step
-    return number, 1.0
-
-
-def _chance(count: int, number: int) -> float:
-    """The binomial probability that exactly `count` errors are covered, by its logarithm."""
-    ways = lgamma(number + 1) - lgamma(count + 1) - lgamma(number - count + 1)
-    return exp(ways + count * log(COVERAGE) + (number - count) * log(1 - COVERAGE))

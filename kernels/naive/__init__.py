@@ -12,10 +12,39 @@ from kernels.naive.space import SPACE
 from kernels.problem import Problem
 from kernels.space import Config
 
+# Rows or columns up to which a C may be flat, and rows up to which it is. On a processor a block's threads along x are
+# a vector, of so many columns, and those past C's edge are computed with the rest.
+FLAT: Final = 4
+FLATTEST: Final = 2
+VECTOR: Final = 16
+_LONG_ROW: Final = 256  # columns from which a single row is shared among wider blocks
+
 
 def _default(problem: Problem, device: Device) -> Config:
+    if device.platform == "opencl":
+        return lightest(SPACE, [dict(zip(SPACE.parameters, _on_processor(problem), strict=True))], problem, device)
     shapes = ((8, 32), (4, 32), (1, 64), (1, 8))
     return lightest(SPACE, [dict(zip(SPACE.parameters, shape, strict=True)) for shape in shapes], problem, device)
+
+
+def _on_processor(problem: Problem) -> tuple[int, int]:
+    """BM and BN that fit C."""
+    if problem.m == 1:
+        return (1, 8) if problem.n < _LONG_ROW else (1, 64)
+    if problem.n <= VECTOR or problem.m <= FLAT:
+        return (2, 16) if problem.n > VECTOR else (1, 8)
+    return 8, 32
+
+
+def is_flat(problem: Problem) -> bool:
+    """Whether a processor makes C faster without tiles: one of a row or two, or a small one that has few columns."""
+    if problem.m <= FLAT:
+        return problem.m <= FLATTEST or problem.n <= VECTOR
+    return problem.n <= FLAT and problem.k <= FLAT
+
+
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    return device.platform == "opencl" and is_flat(problem)
 
 
 NAIVE: Final = Kernel(
@@ -28,4 +57,5 @@ NAIVE: Final = Kernel(
     platforms=("cuda", "opencl"),
     plan=plan,
     default=_default,
+    preferred_untuned=_preferred_untuned,
 )

@@ -43,6 +43,11 @@ _OPENCL: Final = (
     (32, 32, 4, 8, 32, 8, 1, 1),
     (32, 32, 4, 4, 16, 8, 1, 1),
 )
+# On a processor tiled is faster below so many operations, of which fewer suffice where A is stored k x m, and for a C
+# with a side below one tile's: a block of register_tiled begins with work that small products do not repay.
+_FLOPS: Final = 1e9
+_FLOPS_TRANSPOSED: Final = 2.5e8
+_SIDE: Final = 64
 _TILE_NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "MIN_BLOCKS")
 
 
@@ -72,6 +77,14 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
     ]
 
 
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    """Whether it is faster than tiled: on a GPU always, on a processor for large products."""
+    if device.platform == "cuda":
+        return True
+    least = _FLOPS_TRANSPOSED if problem.trans_a else _FLOPS
+    return min(problem.m, problem.n) >= _SIDE and problem.flops >= least
+
+
 REGISTER_TILED: Final = Kernel(
     name="register_tiled",
     summary="Tiles in shared memory, of which each thread adds up TM x TN elements of C in registers.",
@@ -85,4 +98,5 @@ REGISTER_TILED: Final = Kernel(
     dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K"),
     auxiliary_sources=(PACK_MN_MAJOR,),
+    preferred_untuned=_preferred_untuned,
 )

@@ -7,23 +7,38 @@ from typing import Final
 from kernels.cost_model import lightest
 from kernels.device import Device
 from kernels.kernel import Kernel
+from kernels.naive import FLAT, VECTOR, is_flat
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.tiled.plan import plan
 from kernels.tiled.space import SPACE
 
-# What defaults are chosen from, largest first: a GPU wants deep phases, which hide its latency; a processor wants the
-# threads' sums and both tiles in its first cache.
-TILES: Final = {
-    "cuda": ((32, 32), (16, 32), (16, 16), (8, 32), (8, 8), (4, 32), (4, 8), (4, 4)),
-    "opencl": ((16, 16), (8, 16), (4, 32), (4, 16), (4, 8), (4, 4)),
-}
-DEPTHS: Final = {"cuda": (64, 32, 8), "opencl": (16, 8)}
+# What a GPU's defaults are chosen from, largest first: it wants deep phases, which hide its latency.
+TILES: Final = ((32, 32), (16, 32), (16, 16), (8, 32), (8, 8), (4, 32), (4, 8), (4, 4))
+DEPTHS: Final = (64, 32, 8)
+# A processor wants the threads' sums and both tiles in its first cache, and vectors along x that are full: 16 x 16
+# takes least from a dozen rows and columns up to some 500, by all of 200 drawn shapes, and for small ones nearly so.
+PROCESSOR_DEPTH: Final = 16
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    shapes = [{"BM": bm, "BN": bn, "BK": bk} for bm, bn in TILES[device.platform] for bk in DEPTHS[device.platform]]
+    if device.platform == "opencl":
+        shapes = [dict(zip(SPACE.parameters, (*_on_processor(problem), PROCESSOR_DEPTH), strict=True))]
+    else:
+        shapes = [{"BM": bm, "BN": bn, "BK": bk} for bm, bn in TILES for bk in DEPTHS]
     return lightest(SPACE, shapes, problem, device)
+
+
+def _on_processor(problem: Problem) -> tuple[int, int]:
+    """BM and BN that fit C."""
+    if problem.n <= FLAT:
+        return 4, 4
+    return (4, 32) if problem.m <= FLAT and problem.n > VECTOR else (16, 16)
+
+
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    """Whether it is faster than naive: on a processor not where C is flat."""
+    return device.platform == "cuda" or not is_flat(problem)
 
 
 TILED: Final = Kernel(
@@ -36,4 +51,5 @@ TILED: Final = Kernel(
     platforms=("cuda", "opencl"),
     plan=plan,
     default=_default,
+    preferred_untuned=_preferred_untuned,
 )

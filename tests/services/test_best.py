@@ -88,7 +88,7 @@ class Held:
         return (device.id, kernel) in self.withheld
 
 
-PROBLEM = Problem(256, 256, 256)
+PROBLEM, LARGE = Problem(256, 256, 256), Problem(1024, 1024, 1024)
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_a_stored_best_outranks_every_nearer_guess(service: Service, device: Dev
 
 def test_quarantined_config_is_never_answered(service: Service, device: Device) -> None:
     other, quarantine = Problem(260, 260, 260), Held()
-    ladder = [("default", kernel.name) for kernel in reversed(covering(PROBLEM, device))]
+    ladder = [("default", kernel.name) for kernel in untuned(PROBLEM, device)]
     records = [best(measured(device, PROBLEM)), best(measured(device, other, tile={"BM": 4, "BN": 8, "BK": 4}), 5)]
     bests = BestConfigs(service.fleet, records, quarantine)
     seen = []
@@ -264,27 +264,27 @@ def test_quarantined_config_is_never_answered(service: Service, device: Device) 
 def test_kernel_whose_default_is_not_verified_is_not_taken_untuned(service: Service, device: Device) -> None:
     quarantine = Held()
     bests = BestConfigs(service.fleet, [], quarantine)
-    assert bests.answer(PROBLEM).kernel == "register_tiled"
+    assert bests.answer(LARGE).kernel == "register_tiled"
     quarantine.withheld = {(device.id, "register_tiled"), ("opencl:9", "tiled")}
     bests.changed()
-    assert bests.answer(PROBLEM).kernel == "tiled"
+    assert bests.answer(LARGE).kernel == "tiled"
     quarantine.withheld.add((device.id, "tiled"))
     bests.changed()
-    assert bests.answer(PROBLEM).kernel == "naive"
-    quarantine.held.add(("naive", bests.answer(PROBLEM).config))
-    assert bests.answer(PROBLEM).kernel == "register_tiled"
+    assert bests.answer(LARGE).kernel == "naive"
+    quarantine.held.add(("naive", bests.answer(LARGE).config))
+    assert bests.answer(LARGE).kernel == "register_tiled"
 
 
 def test_below_what_failed_stands_the_next_kernel(service: Service, device: Device) -> None:
     bests, failed = BestConfigs(service.fleet), set[tuple[str, Config]]()
     kernels = []
     for _ in range(3):
-        answer = bests.below(PROBLEM, device.id, failed)
+        answer = bests.below(LARGE, device.id, failed)
         kernels.append(answer.kernel)
         failed.add((answer.kernel, answer.config))
     assert kernels == ["register_tiled", "tiled", "naive"]
     with pytest.raises(Unsupported, match="has just failed"):
-        bests.below(PROBLEM, device.id, failed)
+        bests.below(LARGE, device.id, failed)
 
 
 def test_a_stale_config_that_is_quarantined_is_not_served(service: Service, device: Device) -> None:
@@ -364,15 +364,17 @@ def test_another_family_never_answers(service: Service, device: Device) -> None:
 @pytest.mark.parametrize(
     ("problem", "kernel"),
     [
-        (Problem(256, 256, 256), "register_tiled"),
-        (Problem(5, 300, 900), "skinny"),
-        (Problem(64, 64, 64, 9), "batched"),
-        (Problem(16, 16, 16, 4096), "batched"),
-        (Problem(2100, 40, 30), "tall"),
-        (Problem(131072, 16, 32), "tall"),
+        (Problem(256, 256, 256), "tiled"),
+        (Problem(1024, 1024, 1024), "register_tiled"),
+        (Problem(512, 512, 512, trans_a=True), "register_tiled"),
+        (Problem(1, 300, 900), "naive"),
+        (Problem(300, 3, 4), "naive"),
+        (Problem(5, 300, 900), "tiled"),
+        (Problem(2048, 1, 2048, trans_a=True), "skinny"),
+        (Problem(64, 64, 64, 9), "tiled"),
     ],
 )
-def test_an_untuned_problem_is_answered_by_the_highest_kernel_for_it(
+def test_an_untuned_problem_is_answered_by_the_kernel_that_suits_a_processor(
     service: Service, problem: Problem, kernel: str
 ) -> None:
     answer = BestConfigs(service.fleet).answer(problem)
@@ -380,11 +382,11 @@ def test_an_untuned_problem_is_answered_by_the_highest_kernel_for_it(
 
 
 def test_kernel_without_a_legal_default_is_passed_over(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    skinny = CATALOGUE["skinny"]
-    closed = replace(skinny, space=replace(skinny.space, rules={"never": lambda *_: False}, reads={}))
-    monkeypatch.setattr("app.services.best.lookup.CATALOGUE", {**CATALOGUE, "skinny": closed})
+    tiled = CATALOGUE["tiled"]
+    closed = replace(tiled, space=replace(tiled.space, rules={"never": lambda *_: False}, reads={}))
+    monkeypatch.setattr("app.services.best.lookup.CATALOGUE", {**CATALOGUE, "tiled": closed})
     answer = BestConfigs(service.fleet).answer(Problem(5, 300, 900))
-    assert (answer.match, answer.kernel) == ("default", "register_tiled")
+    assert (answer.match, answer.kernel) == ("default", "skinny")
 
 
 @pytest.mark.parametrize(

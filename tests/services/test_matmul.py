@@ -95,9 +95,9 @@ def test_what_is_verified_at_the_start_is_what_an_untuned_product_uses(service: 
     """Of a float32 shape that no kernel for some shapes is for, and whose rows are whole 16 bytes."""
     problem = Problem(256, 256, 256)
     answer = service.best.answer(problem)
-    assert (answer.kernel, answer.match) == ("register_tiled", "default")
+    assert (answer.kernel, answer.match) == ("tiled", "default")
     service.defaults.verify(service.fleet.unit())
-    product, _ = multiply(service, problem, kernel="register_tiled")
+    product, _ = multiply(service, problem, kernel="tiled")
     assert "build" not in product.seconds, "it was compiled or verified again"
 
 

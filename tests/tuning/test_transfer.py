@@ -12,16 +12,14 @@ from time import thread_time
 
 import pytest
 
+from app.tuning.conformal import CONFIDENCE, COVERAGE, _rank
 from app.tuning.transfer import (
-    CONFIDENCE,
-    COVERAGE,
     DEFAULT_BOUND,
     DEFAULT_LOSS,
     PRIOR_BOUND,
     Transfer,
     TransferChoice,
     TunedProblem,
-    _rank,
     beats,
     distance,
 )
