@@ -177,6 +177,10 @@ class Kernel:
         is_strict = problem.precision == "tf32" and self.instructions == FMA
         return "strict" if is_strict else problem.precision
 
+    def computes(self, config: Config, problem: Problem) -> bool:
+        """Whether a config is right on a problem of its class, be it slow there: one of `whole_k` holds k in its BK."""
+        return not self.whole_k or problem.k <= config["BK"]
+
     def launch(self, config: Config, problem: Problem, device: Device) -> Launch:
         """Plan a launch; raises ValueError with the rule's name if the space refuses the config."""
         refusal = self.space.refusal(config, problem, device)

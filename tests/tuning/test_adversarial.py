@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from app.tuning.verify import adversarial
 from app.tuning.verify.adversarial import Case, Kind
 from app.tuning.verify.tolerance import applied
 from kernels import CATALOGUE
+from kernels.kernel import Kernel
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.tuning.host_device import DEVICE
@@ -90,19 +92,30 @@ def test_neighbours_of_illegal_configs_are_as_whole_as_the_shape() -> None:
         assert case.problem.flops < large.flops
 
 
-@pytest.mark.parametrize("k", [16, 32, 64, 96, 128])
-def test_what_has_all_of_k_in_a_tile_is_never_asked_for_more(k: int) -> None:
+def is_legal(kernel: Kernel, config: Config, problem: Problem) -> bool:
+    return kernel.space.refusal(config, problem, device_of("sm_90")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "precision"),
+    [("direct_tensor", "float16", "strict"), ("rank_k", "float32", "tf32"), ("rank_k", "bfloat16", "strict")],
+)
+@pytest.mark.parametrize("sizes", [(4096, 4096), (699, 1657), (300, 400), (6, 10)])
+def test_what_has_all_of_k_in_a_tile_is_never_asked_for_more(
+    name: str, dtype: str, precision: str, sizes: tuple[int, int]
+) -> None:
     """33 of k would be 40 with rows of whole 16 bytes, of which a tile of 32 leaves a part out."""
-    kernel, gpu = CATALOGUE["direct_tensor"], device_of("sm_90")
-    problem = Problem(4096, 4096, k, dtype="float16")
-    config = kernel.default(problem, gpu)
-    assert config["BK"] == k
-    found = [
-        case.problem
-        for case in adversarial.cases(config, problem, gpu, lambda one: kernel.space.refusal(config, one, gpu) is None)
-    ]
-    assert {one.k for one in found} >= {k - 1, k}
-    assert max(one.k for one in found) == k
+    kernel, gpu = CATALOGUE[name], device_of("sm_90")
+    for k in range(1, 129):
+        problem = Problem(*sizes, k, dtype=dtype, precision=precision)
+        config = kernel.default(problem, gpu)
+        if not kernel.covers(problem, gpu) or kernel.space.refusal(config, problem, gpu):
+            continue
+        legal, computes = partial(is_legal, kernel, config), partial(kernel.computes, config)
+        found = [case.problem for case in adversarial.cases(config, problem, gpu, legal, computes)]
+        assert max(one.k for one in found) <= config["BK"]
+        assert k in {one.k for one in found}
+        assert k == 1 or min(one.k for one in found) < k
 
 
 @pytest.mark.parametrize("problem", [Problem(1, 1, 1), Problem(1, 4096, 4096), Problem(7, 1, 2)])

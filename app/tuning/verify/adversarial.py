@@ -55,7 +55,11 @@ class Case:
 
 
 def cases(
-    config: Config, problem: Problem, device: Device, legal: Callable[[Problem], bool] = lambda _: True
+    config: Config,
+    problem: Problem,
+    device: Device,
+    legal: Callable[[Problem], bool] = lambda _: True,
+    computes: Callable[[Problem], bool] = lambda _: True,
 ) -> Iterator[Case]:
     """Neighbours of the shape with normal numbers; the shape itself and an odd one with each kind of operands.
 
@@ -63,14 +67,16 @@ def cases(
     of a large problem are reduced by whole tiles and lines until they take milliseconds: first in the sizes that equal
     the problem's, then in all. If the config is not `legal` on one, its rows are aligned as the problem's are, by up to
     16 bytes, or what it has more than the problem it has less, or both. Where none of these is legal it is the aligned
-    one all the same: a binary has to be right on any size of its class, also where others are faster.
+    one all the same, with less rather than more where the config `computes` only that: a binary has to be right on any
+    size of its class, also where others are faster.
     """
 
     def cut(shape: Problem) -> Problem:
         smaller = _mirrored(shape, problem)
         tried = (shape, _alike(shape, problem), smaller, _alike(smaller, problem))
         found = [_cut(each, problem, config, device) for each in tried]
-        return next(filter(legal, found), found[1])
+        right = [each for each in found if computes(each)]
+        return next(filter(legal, right), found[1] if found[1] in right else right[-1])
 
     around = [_sized(problem, {name: size}) for name in "mnk" for size in _beside(getattr(problem, name))]
     odd = replace(problem, m=problem.m + 1, n=max(1, problem.n - 1), k=problem.k + 3)

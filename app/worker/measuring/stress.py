@@ -61,9 +61,13 @@ def _first_wrong(
     def legal(problem: Problem) -> bool:
         return kernel.space.refusal(launch.config, problem, device) is None
 
+    def computes(problem: Problem) -> bool:
+        return kernel.computes(launch.config, problem)
+
+    hostile = adversarial.cases(launch.config, launch.problem, device, legal, computes)
     with ThreadPoolExecutor(_AHEAD) as pool:
         judged = deque[tuple[Case, Future[str | None]]]()
-        for case, drawn in _drawn(pool, adversarial.cases(launch.config, launch.problem, device, legal), key.seed):
+        for case, drawn in _drawn(pool, hostile, key.seed):
             planned = kernel.for_problem(launch, case.problem)
             found = _launched(held, link, program, planned, case, drawn.result())
             judged.append((case, pool.submit(found.judge)))
