@@ -19,6 +19,8 @@ from app.tuning.transfer import (
     PRIOR_BOUND,
     Transfer,
     TransferChoice,
+    TransferEstimate,
+    Transferred,
     TunedProblem,
     beats,
     distance,
@@ -260,6 +262,29 @@ def test_transferred_config_is_hardly_ever_slower_than_the_untuned(count: int) -
     assert fmean(ratio > 1.1 for ratio in ratios) <= 0.02
     assert fmean(losses) >= 0.9
     assert count < 20 or fmean(ratios) <= 0.85
+
+
+def test_a_config_replaces_the_untuned_only_where_its_time_over_that_one_s_is_bounded() -> None:
+    default = TransferEstimate(2.0, 3.0, 40)
+    sure = Transferred(1.05, 1.3, 40, Problem(64, 64, 64), *TILES[0], 0.8)
+    assert beats(sure, default)
+    assert not beats(replace(sure, over_untuned=1.01), default)
+    assert not beats(replace(sure, loss_bound=2.5), default)
+
+
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_time_over_the_untuned_choice_s_is_bounded_as_often_as_it_says(seed: int) -> None:
+    held = []
+    for make in (waves, smooth):
+        world, problems = make(seed), shapes(60, seed)
+        transfer = Transfer(with_defaults(world, tune(world, problems[:40], seed), seed), anything, world.predict)
+        for problem in problems[40:]:
+            found = transfer.choose(problem)
+            assert found is not None
+            took = world.seconds((found.kernel, found.config), problem)
+            held.append(took / world.seconds(untuned(world, problem), problem) <= found.over_untuned)
+    assert fmean(held) >= 0.9
 
 
 def test_untuned_choice_is_expected_to_lose_what_it_lost_nearby() -> None:
