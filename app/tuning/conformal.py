@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import exp, lgamma, log, sqrt
-from typing import Final, TypeAlias
+from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats: TypeAlias = NDArray[np.float64]
+from app.tuning.kriging import Floats
 
 COVERAGE: Final = 0.95  # of the predictions: how many the bound holds for
 CONFIDENCE: Final = 0.8  # that it holds for so many, given the values that happen to be known

@@ -59,5 +59,5 @@ def krige(
 def alike(distances: Floats, reach: float) -> Floats:
     """How alike losses are at a distance: Matern's correlation of smoothness 3/2."""
     scaled = distances * (3**0.5 / reach)
-    alike: Floats = (1 + scaled) * np.exp(-scaled)
-    return alike
+    correlation: Floats = (1 + scaled) * np.exp(-scaled)
+    return correlation

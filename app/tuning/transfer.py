@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.tuning.conformal import FEW, expected_value, unsure, upper_bound
-from app.tuning.kriging import LossStatistics, alike, krige
+from app.tuning.kriging import Floats, LossStatistics, alike, krige
 from kernels.problem import Problem
 from kernels.space import Config
 
 TransferChoice: TypeAlias = tuple[str, Config]
-Floats: TypeAlias = NDArray[np.float64]
 Whole: TypeAlias = NDArray[np.intp]
 
 PRIOR_BOUND: Final = 2.0  # how much slower the winner of an equal shape may be, before anything was learned
@@ -104,25 +103,24 @@ class PredictionErrors:
 class TransferSettings:
     """Hyperparameters of a family of shapes: the length scale of losses in doublings, and the weight of the cost model.
 
-    `winners` and `default` are the statistics of the losses of other shapes' winners, and of the untuned choice.
+    `winners` and `default` are the statistics of the losses of other shapes' winners, and of the untuned choice;
+    `errors` say how far their predictions were out.
     """
 
     reach: float
     trust: float
     winners: LossStatistics
     default: LossStatistics
-    errors: PredictionErrors = PredictionErrors(*[np.empty(0)] * 3)
+    errors: PredictionErrors
 
 
 class Transfer:
     """Predictions from the tuned shapes of one device model and family. Immutable: a promotion makes a new one.
 
     A loss is a config's time on a shape over that shape's best. For every candidate, the untuned choice among them,
-    its losses on the shapes around are interpolated by distance (kriging: Cressie, Statistics for Spatial Data, 1993),
-    with a share of the cost model's prediction as their mean. The bound is conformal: every tuned shape is predicted
-    from the others, and the errors, each over its own spread, bound the next one (Vovk et al., Algorithmic
-    Learning in a Random World, 2005; Lei et al., JASA 113, 2018), at the rank that also holds for this very set of
-    shapes (Vovk, 2012). With `like` the settings and errors are those of another one.
+    its losses on the shapes around are interpolated by distance (kriging.py), with a share of the cost model's
+    prediction as their mean. The bound is conformal (conformal.py): every tuned shape is predicted from the others, and
+    the errors bound the next one. With `like` the settings and errors are those of another one.
     """
 
     settings: TransferSettings
@@ -238,7 +236,8 @@ class Transfer:
         """The reach and the trust that would have chosen best for the tuned shapes, had each been untuned."""
         winners = LossStatistics.of(self._losses[self._elsewhere], PRIOR_LOSS)
         default = LossStatistics.of(self._default[~np.isnan(self._default)], DEFAULT_LOSS)
-        self.settings = TransferSettings(_REACHES[len(_REACHES) // 2], _TRUSTS[0], winners, default)
+        unchecked = PredictionErrors(*[np.empty(0)] * 3)
+        self.settings = TransferSettings(_REACHES[len(_REACHES) // 2], _TRUSTS[0], winners, default, unchecked)
         if len(self._tuned) >= FEW:
             sample = range(0, len(self._tuned), -(-len(self._tuned) // _SAMPLE))
             reach = min(_REACHES, key=lambda reach: self._total(sample, reach, _TRUSTS[0]))

@@ -12,10 +12,9 @@ from kernels.naive.space import SPACE
 from kernels.problem import Problem
 from kernels.space import Config
 
-# Rows or columns up to which a C may be flat, and rows up to which it is. On a processor a block's threads along x are
-# a vector, of so many columns, and those past C's edge are computed with the rest.
-FLAT: Final = 4
-FLATTEST: Final = 2
+# Rows and columns of tiled's smallest tile, and columns of a vector: on a processor a block's threads along x are one,
+# and those past C's edge are computed with the rest.
+LEAST_TILE: Final = 4
 VECTOR: Final = 16
 _LONG_ROW: Final = 256  # columns from which a single row is shared among wider blocks
 
@@ -31,20 +30,24 @@ def _on_processor(problem: Problem) -> tuple[int, int]:
     """BM and BN that fit C."""
     if problem.m == 1:
         return (1, 8) if problem.n < _LONG_ROW else (1, 64)
-    if problem.n <= VECTOR or problem.m <= FLAT:
+    if problem.n <= VECTOR or problem.m <= LEAST_TILE:
         return (2, 16) if problem.n > VECTOR else (1, 8)
     return 8, 32
 
 
-def is_flat(problem: Problem) -> bool:
-    """Whether a processor makes C faster without tiles: one of a row or two, or a small one that has few columns."""
-    if problem.m <= FLAT:
-        return problem.m <= FLATTEST or problem.n <= VECTOR
-    return problem.n <= FLAT and problem.k <= FLAT
+def leaves_tiles_empty(problem: Problem) -> bool:
+    """Whether a processor makes C faster without tiles: of one or two rows, or small and of few rows or columns.
+
+    By the times of drawn shapes (docs/kernel-log.md).
+    """
+    if problem.m <= LEAST_TILE:
+        return problem.m <= LEAST_TILE // 2 or problem.n <= VECTOR
+    return problem.n <= LEAST_TILE and problem.k <= LEAST_TILE
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    return device.platform == "opencl" and is_flat(problem)
+    """Whether it is faster than tiled: on a GPU never."""
+    return device.platform == "opencl" and leaves_tiles_empty(problem)
 
 
 NAIVE: Final = Kernel(

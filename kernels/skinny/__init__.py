@@ -34,8 +34,8 @@ SUITED: Final = 32
 # Where the short side is longer, and there is pipelined, that is faster.
 SHORT: Final = 16
 PIPELINED_SINCE: Final = 80
-# On a processor it is faster than the baselines for a C of one column and so many elements of a transposed operand.
-LONG_COLUMN: Final = 2**19
+# Elements of A from which it is faster than naive and tiled on a processor, for a C of one column, A or B transposed.
+LARGE_A: Final = 2**19
 # Seconds: first loads and last stores of the blocks that run at once, what sums of slices take to the cache and back,
 # once or twice, an access to shared memory that waits for none before it, and one in its turn.
 _STARTING: Final = 2e-6
@@ -137,11 +137,11 @@ def _default(problem: Problem, device: Device) -> Config:
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether no pipelined is there, or this is faster: past 16 that takes 0.7 to 0.9 of the time, or as long (nt).
 
-    On a processor the baselines are, but for a long column.
+    On a processor naive and tiled are faster, but for a C of one column and a large A.
     """
     if device.platform == "opencl":
         is_column = problem.n == 1 and (problem.trans_a or problem.trans_b)
-        return is_column and problem.m * problem.k >= LONG_COLUMN
+        return is_column and problem.m * problem.k >= LARGE_A
     if not has_ring(problem):  # the rungs of tensor cores are above
         return True
     rivalled = device.platform == "cuda" and device.capability >= PIPELINED_SINCE and problem.dtype == "float32"

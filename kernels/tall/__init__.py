@@ -17,6 +17,8 @@ SHORT: Final = 128
 DEEPEST: Final = 512
 TIMES_LONGER: Final = 16
 LONG: Final = 2048
+# The least short side of those that a processor makes faster by this kernel than by tiled.
+PROCESSOR_SHORT: Final = 64
 # Defaults that leave the busiest SM so little more to do are equal: the order in which they are listed decides.
 CLOSE: Final = 1.15
 # What defaults are chosen from: elements of the short side and of the long one that a thread has, warps, MIN_BLOCKS, BK
@@ -88,9 +90,9 @@ def _config(piece: int, row: tuple[int, ...], problem: Problem, device: Device) 
     return Config.of(tile | {"TILES": good_tiles_per_block(Config.of(tile), problem, device)[0]} | rest)
 
 
-def _preferred_untuned(_: Problem, device: Device) -> bool:
-    """On GPUs: a processor reads the large operand as fast for tiled."""
-    return device.platform == "cuda"
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    """Whether it is faster than tiled: on a GPU always, on a processor where the short side is not that short."""
+    return device.platform == "cuda" or min(problem.m, problem.n) >= PROCESSOR_SHORT
 
 
 TALL: Final = Kernel(

@@ -372,6 +372,8 @@ def test_another_family_never_answers(service: Service, device: Device) -> None:
         (Problem(5, 300, 900), "tiled"),
         (Problem(2048, 1, 2048, trans_a=True), "skinny"),
         (Problem(64, 64, 64, 9), "tiled"),
+        (Problem(131072, 16, 32), "tiled"),
+        (Problem(88, 9133, 184), "tall"),
     ],
 )
 def test_an_untuned_problem_is_answered_by_the_kernel_that_suits_a_processor(

@@ -67,8 +67,8 @@ def cases(
     of a large problem are reduced by whole tiles and lines until they take milliseconds: first in the sizes that equal
     the problem's, then in all. If the config is not `legal` on one, its rows are aligned as the problem's are, by up to
     16 bytes, or what it has more than the problem it has less, or both. Where none of these is legal it is the aligned
-    one all the same, with less rather than more where the config `computes` only that: a binary has to be right on any
-    size of its class, also where others are faster.
+    one all the same, or the one with less where the config does not compute the other (`computes`: a tile that is to
+    hold all of k): a binary has to be right on any size of its class that it computes, also where others are faster.
     """
 
     def cut(shape: Problem) -> Problem:
