@@ -9,9 +9,9 @@ from kernels.cost_model import occupancy
 from kernels.device import Device
 from kernels.fp32_emulation import FILES, LEAST_K
 from kernels.kernel import Kernel, Sizes
-from kernels.packing import PACK_K_MAJOR, is_worth_packing, packed_k_major, ragged
+from kernels.packing import PACK_K_MAJOR, A, B, is_worth_packing, operands_to_realign, packed_k_major, ragged
 from kernels.problem import Problem
-from kernels.rules import LINE_BYTES, blocks
+from kernels.rules import LINE_BYTES, WARP, blocks
 from kernels.space import Config
 from kernels.split_k import WAVES, fan, k_tiles, k_tiles_per_split
 from kernels.tensor_core.plan import (
@@ -43,6 +43,8 @@ TILE_CLOCKS: Final = 2500
 JOIN_CLOCKS: Final = 6000
 LAUNCH_CLOCKS: Final = 4000
 CLOCK: Final = 1.7e9
+# Elements of k of an instruction, in 16 bits.
+STEP_DEPTH: Final = 16
 # Shared memory that a default's stages take at most: more is not waited for.
 MOST_STAGED: Final = 128 * 1024
 # What defaults are chosen from, largest first: BM, BN, WM, WN, SLICE_K, AHEAD, and bytes of a phase along k.
@@ -78,17 +80,22 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:
-    """Configs of a tile: as many stages as fit, and values of SPLIT_K, PACK_K and GROUP_M."""
+    """Configs of a tile: as many stages as fit, and values of SPLIT_K, PACK_K, REALIGN and GROUP_M."""
     shape = dict(zip(_TILE_NAMES, tile, strict=False)) | {"MIN_BLOCKS": 1}
     shape["BK"] = max(SHORT, tile[-1] // element_bytes(problem))
-    room = min(device.limits.shared_bytes, MOST_STAGED) // stage_bytes(shape, problem)
-    most = max(2, min(room, k_tiles(Config.of(shape), problem)))
-    shape["STAGES"] = max((count for count in SPACE.parameters["STAGES"] if count <= most), default=2)
     tiles = blocks(shape, problem)
     shape["GROUP_M"] = 8 if tiles > 2 * device.limits.sms else 1
     splits = [split for split in SPLITS if split * tiles <= WAVES * device.limits.sms or split == 1]
-    copied = {0, 0 if emulated(problem) else ragged(problem)}
-    return [shape | {"PACK_K": each, "SPLIT_K": split} for each in sorted(copied) for split in splits]
+    copied = sorted({0, 0 if emulated(problem) else ragged(problem)})
+    shapes = (shape | {"PACK_K": each, "REALIGN": operands_to_realign(each, problem)} for each in copied)
+    return [each | {"STAGES": _stages(each, problem, device), "SPLIT_K": split} for each in shapes for split in splits]
+
+
+def _stages(shape: dict[str, int], problem: Problem, device: Device) -> int:
+    """As many stages as fit, and no more than there are k tiles."""
+    room = min(device.limits.shared_bytes, MOST_STAGED) // stage_bytes(shape, problem)
+    most = max(2, min(room, k_tiles(Config.of(shape), problem)))
+    return max((count for count in SPACE.parameters["STAGES"] if count <= most), default=2)
 
 
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
@@ -99,8 +106,8 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     resident = occupancy(limits, threads(config), shared_bytes(config, problem), registers(config, problem))
     waves = -(-busy // max(resident.blocks_per_sm if resident else 1, 1))
     count = k_tiles_per_split(config, problem)
-    narrow = ragged(problem) != 0 and not config["PACK_K"] and not emulated(problem)
-    products = bm * bn * SPLIT_PRODUCTS[planes(problem)] * item / (2 * FMAS)
+    narrow = ragged(problem) & ~config["PACK_K"] & ~config["REALIGN"] and not emulated(problem)
+    products = max(bm * bn * SPLIT_PRODUCTS[planes(problem)] * item / (2 * FMAS), _fragment_clocks(config))
     reads = planes(problem) * (bm + bn) * item * (NARROW_READS if narrow else 1) / CACHE_BYTES
     loop = max(
         busy * count * config["BK"] * max(products, reads), waves * count * (NARROW_CLOCKS if narrow else PHASE_CLOCKS)
@@ -109,6 +116,13 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     lines = packed_k_major(problem, config["PACK_K"], 0).end
     copying = LAUNCH_CLOCKS + 2 * lines * LINE_BYTES * CLOCK / limits.bandwidth if lines else 0
     return loop + waves * TILE_CLOCKS + joining + copying
+
+
+def _fragment_clocks(config: Config) -> float:
+    """Clocks of an SM's shared memory for each k: a realigned fragment's pairs are two loads each, of four bytes."""
+    which, warps = config["REALIGN"], threads(config) // WARP
+    sides = config["WM"] * bool(which & A) + config["WN"] * bool(which & B)
+    return warps * sides / (2 * STEP_DEPTH)
 
 
 TENSOR_CORE: Final = Kernel(

@@ -26,12 +26,21 @@
     (PACKED_A && PACKED_B && \
      BK * ELEMENT_BYTES <=   \
          128) // rows of both operands are padded with zeros: all k tiles are whole
+#define REALIGNED_A ((REALIGN & 1) && ELEMENT_BYTES == 2 && !PACKED_A)
+#define REALIGNED_B (REALIGN / 2 && ELEMENT_BYTES == 2 && !PACKED_B)
+// Whether an operand is copied in pieces of 16 bytes in the main loop; all k tiles but the last are
+// followed by what a realigned one reads past them.
+#define IS_WIDE(realigned, operand, matrix, pitch) \
+    ((realigned ? ADDRESS(operand) : ADDRESS(matrix) | (pitch)) % 16 == 0)
+#define FOLLOWING (REALIGNED_A || REALIGNED_B ? 8 : 0)
 #define K_MAJOR_A (PACKED_A || !TRANS_A)
 #define K_MAJOR_B (PACKED_B || TRANS_B)
-#define ROW_BYTES_A ((K_MAJOR_A ? BK : BM) * ELEMENT_BYTES)
-#define ROW_BYTES_B ((K_MAJOR_B ? BK : BN) * ELEMENT_BYTES)
-#define TILE_BYTES_A (BM * BK * ELEMENT_BYTES)
-#define TILE_BYTES_B (BN * BK * ELEMENT_BYTES)
+#define LINE_BYTES(elements, realign) \
+    ((realign) ? REALIGNED_LINE(elements) : (elements)*ELEMENT_BYTES)
+#define ROW_BYTES_A LINE_BYTES(K_MAJOR_A ? BK : BM, REALIGNED_A)
+#define ROW_BYTES_B LINE_BYTES(K_MAJOR_B ? BK : BN, REALIGNED_B)
+#define TILE_BYTES_A ((K_MAJOR_A ? BM : BK) * ROW_BYTES_A)
+#define TILE_BYTES_B ((K_MAJOR_B ? BN : BK) * ROW_BYTES_B)
 #define STAGE_BYTES (PLANES * (TILE_BYTES_A + TILE_BYTES_B))
 #define K_STEPS (BK * ELEMENT_BYTES / 32 / SLICE_K)
 #define BURSTS (K_STEPS > 1 ? K_STEPS - 1 : 1)
@@ -80,7 +89,8 @@ struct BlockTile {
 INNER BlockTile block_tile(const unsigned block, const INDEX m, const INDEX n, const INDEX group_m,
                            const INDEX splits)
 {
-    const unsigned across = (n + BN - 1) / BN, down = (m + BM - 1) / BM, tiles = across * down;
+    const unsigned across = (unsigned)(((unsigned long long)n + BN - 1) / BN),
+                   down = (unsigned)(((unsigned long long)m + BM - 1) / BM), tiles = across * down;
     const TileCoord at = tile_coord(block, down, across, (unsigned)splits, (unsigned)group_m, 0);
     const unsigned tile = block - (at.batch * (unsigned)splits + at.split) * tiles;
     const INDEX row = (INDEX)at.row * BM, column = (INDEX)at.column * BN;

@@ -33,7 +33,9 @@ template <int w> struct __align__(4 * w) Neighbours {
 };
 #define ROW_OF(e) ((e) / (BN / w))
 #define COLUMN_OF(e) ((e) % (BN / w) * w)
-template <int w> INNER Neighbours<w> load_staged(const char *smem, const int e)
+// The row of C's tile that row `y` of the first epilogue tile is.
+#define C_ROW(y) ((y) / 16 * WM + (y) % 16)
+template <int w> INNER Neighbours<w> load_staged(const char *smem, const unsigned e)
 {
     const char *const at =
         smem + SWIZZLED_AT(ROW_OF(e), COLUMN_OF(e) / 4, BN * 4, 1) + COLUMN_OF(e) % 4 * 4;
@@ -68,15 +70,14 @@ INNER void store_one(STORED *to, const REAL v)
 }
 #endif
 
-// Stores single elements if C's rows are not aligned to four of them.
-template <int w> INNER void store_elements(const OutputTile &to, const int epi_tile, const int e,
-                                           Neighbours<w> v, const int wide)
+// Stores at row `y` and column `x` of the tile,
+// single elements if C's rows are not aligned to four.
+template <int w> INNER void store_elements(const OutputTile &to, STORED *at, const int y,
+                                           const int x, Neighbours<w> v, const int wide)
 {
-    const int y = ROW_OF(e) / 16 * WM + epi_tile * 16 + ROW_OF(e) % 16, x = COLUMN_OF(e);
     if (y >= to.rows || x >= to.columns) {
         return;
     }
-    STORED *const at = to.c + (y * to.n + x);
 #ifdef PRECISION_EMULATED
     EACH(j, w) {
         v.element[j] =
@@ -98,14 +99,22 @@ template <int w> INNER void store_elements(const OutputTile &to, const int epi_t
 // slices many.
 #define EPI_TURNS(w) ((EPI_SIZE / w + THREADS - 1) / THREADS)
 #define EACH_OF_EPI_TILE(e, w)                                          \
-    _Pragma("unroll 4") for (int i = 0, e = THREAD_X; i < EPI_TURNS(w); \
+    _Pragma("unroll 4") for (unsigned i = 0, e = THREAD_X; i < EPI_TURNS(w); \
                              i++,                                       \
                              e += THREADS) if (EPI_SIZE / w % THREADS == 0 || e < EPI_SIZE / w)
 
+// A thread's runs of an epilogue tile. A run's place is the thread's own plus a constant.
 template <int w> INNER void store_round(const OutputTile &to, const char *smem, const int epi_tile)
 {
-    EACH_OF_EPI_TILE(e, w) {
-        store_elements<w>(to, epi_tile, e, load_staged<w>(smem, e), w == 4);
+    const int row = (int)ROW_OF(THREAD_X), x = (int)COLUMN_OF(THREAD_X),
+              y = C_ROW(row) + epi_tile * 16;
+    STORED *const at = to.c + (y * to.n + x);
+    EACH(i, EPI_TURNS(w)) {
+        const int e = i * THREADS, down = C_ROW(ROW_OF(e)), on = COLUMN_OF(e);
+        if (EPI_SIZE / w % THREADS == 0 || THREAD_X + e < EPI_SIZE / w) {
+            store_elements<w>(to, at + (down * to.n + on), y + down, x + on,
+                              load_staged<w>(smem, (unsigned)(THREAD_X + e)), w == 4);
+        }
     }
 }
 
@@ -145,12 +154,16 @@ INNER void reduce_split_k_tile(int *workspace, REAL *partials, const INDEX tile,
 #pragma unroll 1
     while (last_block_arrived(counter, members, arrivals)) {
 #pragma unroll 1
-        for (int e = THREAD_X; e < BM * BN / 4; e += THREADS) {
+        for (unsigned e = THREAD_X; e < BM * BN / 4; e += THREADS) {
             const Neighbours<4> all = sum_of_partials(from + e * 4, members, pitch);
             if (!last) {
                 *(Neighbours<4> *)(from + e * 4) = all;
             } else {
-                store_elements(to, e / (EPI_SIZE / 4), e % (EPI_SIZE / 4), all, wide);
+                constexpr int w = 4;
+                const unsigned inside = e % (EPI_SIZE / w);
+                const int x = (int)COLUMN_OF(inside),
+                          y = (int)(C_ROW(ROW_OF(inside)) + e / (EPI_SIZE / w) * 16);
+                store_elements<w>(to, to.c + (y * to.n + x), y, x, all, wide);
             }
         }
         if (last) {

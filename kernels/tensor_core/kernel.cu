@@ -12,6 +12,8 @@
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
 // PACK_K      operands packed K-major into the workspace, rows of whole 128 bytes: 1 for A, 2 for
 //             B, 3 for both, or 0
+// REALIGN     operands of 2-byte elements whose rows start anywhere, put in pairs as fragments are
+//             loaded: 1 for A, 2 for B, 3 for both, or 0
 // TRANS_A     1 where A is stored k x m, else 0
 // TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -34,6 +36,8 @@
 #error "MIN_BLOCKS must be defined"
 #elif !defined(PACK_K)
 #error "PACK_K must be defined"
+#elif !defined(REALIGN)
+#error "REALIGN must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -61,28 +65,32 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
                                       : (const char *)(a + batch * m * k);
     const char *const of_b = PACKED_B ? (const char *)workspace + (at_b * 128 + batch * n * pitch_b)
                                       : (const char *)(b + batch * k * n);
-    const int wide_a = PACKED_A || (ADDRESS(of_a) | pitch_a) % 16 == 0;
-    const int wide_b = PACKED_B || (ADDRESS(of_b) | pitch_b) % 16 == 0;
+    const int wide_a = PACKED_A || IS_WIDE(REALIGNED_A, a, of_a, pitch_a);
+    const int wide_b = PACKED_B || IS_WIDE(REALIGNED_B, b, of_b, pitch_b);
     // Full k tiles are copied in pieces of 16 bytes in the main loop. Rows of packed operands are
     // padded with zeros past k.
     const int fits = wide_a && wide_b && (pitch_a | pitch_b) >> 31 == 0;
-    const int k_tiles = (int)((depth + BK - 1) / BK);
-    const int full_k_tiles = PADDED ? k_tiles : fits ? (int)(depth / BK) : 0;
+    const int k_tiles = (int)(((unsigned long long)depth + BK - 1) / BK);
+    const INDEX before_last = k - start - FOLLOWING,
+                whole = depth < before_last ? depth : before_last;
+    const int full_k_tiles = PADDED ? k_tiles : fits && whole > 0 ? (int)(whole / BK) : 0;
     const unsigned base = SMEM_ADDRESS(smem);
-    TileLoader<BM, K_MAJOR_A> load_a(base,
-                                     of_a + (K_MAJOR_A ? row * pitch_a + start * ELEMENT_BYTES
-                                                       : start * pitch_a + row * ELEMENT_BYTES),
-                                     pitch_a, tile.rows);
-    TileLoader<BN, K_MAJOR_B> load_b(base + PLANES * TILE_BYTES_A,
-                                     of_b + (K_MAJOR_B ? column * pitch_b + start * ELEMENT_BYTES
-                                                       : start * pitch_b + column * ELEMENT_BYTES),
-                                     pitch_b, tile.columns);
+    const char *const from_a = of_a + (K_MAJOR_A ? row * pitch_a + start * ELEMENT_BYTES
+                                                 : start * pitch_a + row * ELEMENT_BYTES);
+    const char *const from_b = of_b + (K_MAJOR_B ? column * pitch_b + start * ELEMENT_BYTES
+                                                 : start * pitch_b + column * ELEMENT_BYTES);
+    TileLoader<BM, K_MAJOR_A, REALIGNED_A> load_a(base, from_a, pitch_a, tile.rows, a);
+    TileLoader<BN, K_MAJOR_B, REALIGNED_B> load_b(base + PLANES * TILE_BYTES_A, from_b, pitch_b,
+                                                  tile.columns, b);
     const auto copy_predicated = [&](const int p) {
         const int deep = depth - (INDEX)p * BK < BK ? (int)(depth - (INDEX)p * BK) : BK;
         load_a.copy_predicated(deep, wide_a);
         load_b.copy_predicated(deep, wide_b);
     };
-    unsigned As = base + LANE_ADDRESS_A, Bs = base + PLANES * TILE_BYTES_A + LANE_ADDRESS_B;
+    const Pairs pairs_a = lane_pairs(WARP_ROW, ROW_BYTES_A, K_MAJOR_A, from_a, pitch_a),
+                pairs_b = lane_pairs(WARP_COL, ROW_BYTES_B, K_MAJOR_B, from_b, pitch_b);
+    unsigned As = base + (REALIGNED_A ? pairs_a.at : LANE_ADDRESS_A),
+             Bs = base + PLANES * TILE_BYTES_A + (REALIGNED_B ? pairs_b.at : LANE_ADDRESS_B);
     ACC acc[ACC_PACKS] = {},
         crossed[PLANES == 2 ? ACC_PACKS : 1] = {}; // stay in registers: C is written once
     Fragments fragments[1 + AHEAD];
@@ -108,7 +116,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
             cp_async_wait_group(STAGES - 2);
             BARRIER();
             if (AHEAD) {
-                fragments[0].read(As, Bs, 0);
+                fragments[0].read(As, Bs, 0, pairs_a, pairs_b);
             }
             continue;
         }
@@ -116,7 +124,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
         do {
             EACH(q, K_STEPS) {
                 if (!AHEAD) {
-                    fragments[0].read(As, Bs, q);
+                    fragments[0].read(As, Bs, q, pairs_a, pairs_b);
                 }
                 if (q < BURSTS) {
                     load_a.copy(q, BURSTS, copies);
@@ -132,7 +140,8 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
                     BARRIER();
                 }
                 if (AHEAD) {
-                    fragments[(q + 1) % 2].read(As, Bs, (q + 1) % K_STEPS);
+                    fragments[(q + 1) % 2].read(As, Bs, (q + 1) % K_STEPS, pairs_a,
+                                                pairs_b);
                 }
                 fragments[AHEAD & q].round_to_tf32();
                 fragments[AHEAD & q].add(acc, crossed);
@@ -150,8 +159,9 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
         }
     }
     unsigned block = BLOCK;
-    asm volatile(""
-                 : "+r"(block)); // recompute what depends on it: there are no registers to keep it
+    if (ACC_PACKS >= 16) { // recompute what depends on it: there are no registers to keep it
+        asm volatile("" : "+r"(block));
+    }
     const BlockTile at_c = block_tile(block, m, n, group_m, splits);
     const OutputTile to = {c + (at_c.batch * m + at_c.row) * n + at_c.column, n, at_c.rows,
                            at_c.columns, EXPONENTS};

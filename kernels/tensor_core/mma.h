@@ -43,6 +43,8 @@ INNER unsigned load_shared(const unsigned at)
     return word;
 }
 
+#include "realigned_smem.h"
+
 // The address of the lane's first row (or column) of sixteen. `far` matrices are 16 bytes further
 // along k, `low` ones eight rows below.
 INNER unsigned lane_address(const int first, const int line, const int k_major, const int single,
@@ -61,9 +63,17 @@ INNER unsigned lane_address(const int first, const int line, const int k_major, 
 // Loads the fragment of 16 rows (or columns) number `i` and mma step `q`. Within 128 bytes, offsets
 // are applied by exclusive or, as the swizzle is. Matrices are ordered `low` first, or `far` first.
 INNER void load_fragment(unsigned *to, const unsigned at, const int i, const int q, const int line,
-                         const int k_major, const int single, const int low_first)
+                         const int k_major, const int single, const int low_first,
+                         const int realign, const Pairs &pairs)
 {
-    if (single) {
+    if (realign) {
+        EACH(e, 4) {
+            const int low = low_first ? e % 2 : e / 2, far = low_first ? e / 2 : e % 2,
+                      along = i * 16 + low * 8, deep = q * 16 + far * 8;
+            const int x = (k_major ? deep : along) * ELEMENT_BYTES, y = k_major ? along : deep;
+            to[e] = load_pair(at + (y * line + x), pairs, k_major);
+        }
+    } else if (single) {
         EACH(e, 4) {
             const int low = low_first ? e % 2 : e / 2, far = low_first ? e / 2 : e % 2,
                       on = i * 4 + low * 2;
@@ -87,16 +97,17 @@ INNER void load_fragment(unsigned *to, const unsigned at, const int i, const int
 struct Fragments {
     unsigned x[PLANES][MMAS_M][4], y[PLANES][MMAS_N / 2][4];
 
-    __device__ __forceinline__ void read(const unsigned a, const unsigned b, const int q)
+    __device__ __forceinline__ void read(const unsigned a, const unsigned b, const int q,
+                                         const Pairs &pairs_a, const Pairs &pairs_b)
     {
         EACH(plane, PLANES) {
             EACH(i, MMAS_M) {
                 load_fragment(x[plane][i], a + plane * TILE_BYTES_A, i, q, ROW_BYTES_A, K_MAJOR_A,
-                              SINGLE_A, 1);
+                              SINGLE_A, 1, REALIGNED_A, pairs_a);
             }
             EACH(j, MMAS_N / 2) {
                 load_fragment(y[plane][j], b + plane * TILE_BYTES_B, j, q, ROW_BYTES_B, K_MAJOR_B,
-                              SINGLE_B, 0);
+                              SINGLE_B, 0, REALIGNED_B, pairs_b);
             }
         }
     }

@@ -7,7 +7,7 @@ from typing import Final
 
 from kernels.fp32_emulation import SplitOperands, split_operands
 from kernels.launch import COUNTERS, Plan
-from kernels.packing import pack_k_major, packed_k_major
+from kernels.packing import HALF_BYTES, A, B, pack_k_major, packed_k_major
 from kernels.problem import Problem, larger, smaller
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP, blocks, registers_granted
 from kernels.space import Config
@@ -59,9 +59,22 @@ def threads(config: Mapping[str, int]) -> int:
 register_limit: Final = registers_granted(threads)
 
 
-def stage_bytes(config: Mapping[str, int], problem: Problem) -> int:
+def realigned(config: Mapping[str, int], problem: Problem) -> int:
+    """The operands whose elements are put in pairs as fragments are loaded, as bits."""
+    return config["REALIGN"] & ~config["PACK_K"] if problem.itemsize == HALF_BYTES else 0
+
+
+def operand_bytes(config: Mapping[str, int], problem: Problem) -> int:
     """Bytes of both operands' k tiles."""
     return planes(problem) * (config["BM"] + config["BN"]) * config["BK"] * element_bytes(problem)
+
+
+def stage_bytes(config: Mapping[str, int], problem: Problem) -> int:
+    """Bytes of a stage: both operands' k tiles, a realigned one's lines each with a piece of 16 bytes more."""
+    which, bk = realigned(config, problem), config["BK"]
+    lines_a = (bk if problem.trans_a else config["BM"]) if which & A else 0
+    lines_b = (config["BN"] if problem.trans_b else bk) if which & B else 0
+    return operand_bytes(config, problem) + (lines_a + lines_b) * VECTOR_BYTES
 
 
 def shared_bytes(config: Mapping[str, int], problem: Problem) -> int:
@@ -80,7 +93,7 @@ def registers(config: Mapping[str, int], problem: Problem) -> int:
     wm, wn = config["WM"], config["WN"]
     operands = planes(problem) * (1 + config["AHEAD"]) * (wm + wn) // 4
     crossed = PRODUCTS + TALL * (wm > wn) if emulated(problem) else 0
-    pieces = stage_bytes(config, problem) // VECTOR_BYTES // threads(config)
+    pieces = operand_bytes(config, problem) // VECTOR_BYTES // threads(config)
     more = min(A_COPY * max(0, pieces - FEW_COPIES), planes(problem) * MOST_FOR_COPIES)
     along_c = problem.trans_a and not problem.trans_b and not emulated(problem)
     more += TURNED[element_bytes(problem)] * along_c + SLICES * (config["SLICE_K"] > 1)

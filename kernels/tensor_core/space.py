@@ -8,9 +8,9 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.launch import COUNTERS
-from kernels.packing import ragged
+from kernels.packing import A, B, operands_to_realign, ragged
 from kernels.problem import Problem
-from kernels.rules import WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits, warps_divide
+from kernels.rules import VECTOR_BYTES, WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits, warps_divide
 from kernels.space import Config, Rule, Space
 from kernels.split_k import (
     PARTIALS_BYTES,
@@ -30,6 +30,7 @@ from kernels.tensor_core.plan import (
     emulated,
     first_partials_tile,
     k_steps,
+    realigned,
     registers,
     shared_bytes,
     slice_threads,
@@ -44,6 +45,8 @@ MOST_THREADS: Final = 512
 # One bit of a word for each piece that a thread copies of an operand in a phase.
 BITS: Final = 32
 SHORT: Final = 16
+# Lines that begin at one place in 16 bytes are so many apart.
+EIGHT: Final = 8
 LARGE_AREA: Final = 128 * 64
 # Bytes of k in shared memory, of large tiles and small ones: less leaves too little on its way, more is not needed.
 LEAST_DEEP, MOST_DEEP, MOST_DEEP_SMALL = 128, 512, 1024
@@ -112,6 +115,17 @@ def _copied_where_ragged(config: Config, problem: Problem, _: Device) -> bool:
     return config["PACK_K"] in {0, 0 if emulated(problem) else ragged(problem)}
 
 
+def _realigned_where_ragged(config: Config, problem: Problem, _: Device) -> bool:
+    return config["REALIGN"] == operands_to_realign(config["PACK_K"], problem)
+
+
+def _places_kept(config: Config, problem: Problem, _: Device) -> bool:
+    which, bk = realigned(config, problem), config["BK"]
+    lines_a = (config["BM"] if problem.trans_a else bk) if which & A else 0
+    lines_b = (bk if problem.trans_b else config["BN"]) if which & B else 0
+    return max(lines_a, lines_b) * element_bytes(problem) * EIGHT <= threads(config) * VECTOR_BYTES
+
+
 def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
     return split_fits(config, problem)
 
@@ -140,6 +154,7 @@ def _most_splits(count: int, tiles: int, area: int, most: int, before: int) -> i
 
 
 _WARPS: Final = ("BM", "BN", "WM", "WN")
+_RAGGED: Final = ("PACK_K", "REALIGN")
 # Each rule with the parameters that it reads.
 _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "a tile at least twice as large as C": (_not_beyond, ("BM", "BN")),
@@ -162,14 +177,22 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "stages of too little of k, or of more than hides latency": (_stages_pay, ("BM", "BN", "BK", "STAGES")),
     "more shared memory a block than the device allows": (
         shared_fits(shared_bytes),
-        (*_WARPS, "BK", "STAGES", "SLICE_K"),
+        (*_WARPS, "BK", "STAGES", "SLICE_K", *_RAGGED),
     ),
     "more blocks on an SM than its threads and shared memory allow": (
         blocks_fit(threads, shared_bytes),
-        (*_WARPS, "BK", "STAGES", "SLICE_K", "MIN_BLOCKS"),
+        (*_WARPS, "BK", "STAGES", "SLICE_K", "MIN_BLOCKS", *_RAGGED),
     ),
     "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
     "packing of operands whose rows are multiples of 16 bytes": (_copied_where_ragged, ("PACK_K",)),
+    "2-byte elements whose rows are no multiples of 16 bytes neither packed nor realigned, or both, or others": (
+        _realigned_where_ragged,
+        _RAGGED,
+    ),
+    "realigned lines of which a thread copies two that are not eight apart": (
+        _places_kept,
+        (*_WARPS, "BK", "SLICE_K", *_RAGGED),
+    ),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
     "more splits of k, where there are blocks enough": (splits_needed, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
     "splits of k that are empty, or shorter than four k tiles": (splits_even, ("BK", "SPLIT_K")),
@@ -188,6 +211,7 @@ SPACE: Final = Space(
         "MIN_BLOCKS": (1, 2, 3, 4),
         "STAGES": (2, 3, 4, 6, 8),
         "PACK_K": (0, 1, 2, 3),
+        "REALIGN": (0, 1, 2, 3),
         "GROUP_M": (1, 8, 16),
         "SPLIT_K": SPLITS,
     },

@@ -26,6 +26,16 @@ INNER void cp_async_piece(const unsigned to, const char *from, const int bytes)
                  : "memory");
 }
 
+// Copies a piece if `now` has `bit`.
+INNER void cp_async_piece_if(const unsigned to, const char *from, const unsigned now,
+                             const unsigned bit)
+{
+    asm volatile("{.reg .pred p; .reg .b32 t; and.b32 t, %2, %3; setp.ne.b32 p, t, 0; "
+                 "@p cp.async.cg.shared.global [%0], [%1], 16;}" ::"r"(to),
+                 "l"(from), "r"(now), "r"(bit)
+                 : "memory");
+}
+
 // The first `count` elements of a piece, one by one, and zeros for the others.
 INNER void copy_elements(const unsigned to, const char *from, const int count)
 {
@@ -51,7 +61,7 @@ INNER void copy_elements(const unsigned to, const char *from, const int count)
 // bits of an offset that depend on the thread and those that depend on the round do not overlap, so
 // that the round's are constants. `to` and `from` are the addresses of the thread's first piece,
 // and `kept` is a mask of its pieces inside C.
-template <int side, int k_major> struct TileLoader {
+template <int side, int k_major, int realign> struct TileLoader {
     static constexpr int line = (k_major ? BK : side) * ELEMENT_BYTES, lines = k_major ? side : BK,
                          across = line / 16;
     static constexpr int single = ELEMENT_BYTES == 4 && !k_major, size = lines * line,
@@ -63,7 +73,7 @@ template <int side, int k_major> struct TileLoader {
     unsigned to, kept;
 
     __device__ __forceinline__ TileLoader(const unsigned to, const char *from, const INDEX pitch,
-                                          const int sides)
+                                          const int sides, const STORED *)
         : pitch(pitch), sides(sides), kept(0)
     {
         const int y = THREAD_X / across, piece = THREAD_X % across;
@@ -99,11 +109,7 @@ template <int side, int k_major> struct TileLoader {
                     const INDEX step =
                         PADDED ? pitch : (int)pitch; // that of a full k tile fits in 32 bits
                     const char *const at = from + (step * down + on * 16) + plane * (step / PLANES);
-                    asm volatile("{.reg .pred p; .reg .b32 t; and.b32 t, %2, %3; setp.ne.b32 p, t, "
-                                 "0; @p cp.async.cg.shared.global [%0], [%1], 16;}" ::"r"(
-                                     swizzled(i) + plane * size),
-                                 "l"(at), "r"(now), "r"(1u << i)
-                                 : "memory");
+                    cp_async_piece_if(swizzled(i) + plane * size, at, now, 1u << i);
                 }
             }
         }

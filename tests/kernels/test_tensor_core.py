@@ -56,6 +56,19 @@ CASES = {
     "bfloat16-nn-grouped": ("bfloat16", tile(BM=16, BN=16, WM=16, WN=16, GROUP_M=8), 0, (290, 34, 8), 1, 0),
     "float16-nn-split": ("float16", tile(SPLIT_K=3), 0, (20, 40, 390), 1, 0),
     "bfloat16-tt-split-element": ("bfloat16", tile(SPLIT_K=11, PACK_K=3), 3, (33, 31, 1407), 1, 0),
+    "float16-nn-realigned": ("float16", tile(REALIGN=3), 0, (33, 35, 77), 2, 2),
+    "float16-nt-realigned-b": ("float16", tile(REALIGN=2, BK=64, STAGES=2), 1, (40, 35, 137), 1, 6),
+    "float16-tn-realigned": ("float16", tile(REALIGN=3, BK=16, AHEAD=0), 2, (35, 33, 39), 2, 14),
+    "bfloat16-tt-realigned-a": ("bfloat16", tile(REALIGN=1, BM=64, WM=32), 3, (67, 32, 40), 1, 0),
+    "bfloat16-tn-realigned-split": ("bfloat16", tile(REALIGN=3, SPLIT_K=3, SLICE_K=2, BK=64), 2, (21, 37, 389), 1, 4),
+    "float16-nt-realigned-deep": (
+        "float16",
+        tile(REALIGN=3, BM=16, BK=128, SLICE_K=4, STAGES=2),
+        1,
+        (5, 41, 263),
+        2,
+        8,
+    ),
     "float32-nn": ("float32", tile(), 0, (40, 36, 72), 2, 0),
     "float32-nt": ("float32", tile(BN=64, WN=64), 1, (33, 68, 40), 1, 4),
     "float32-tn": ("float32", tile(BM=64, WM=64, BK=16), 2, (68, 36, 50), 1, 0),
@@ -172,6 +185,7 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
         "more copies",
         "more shared",
         "more registers",
+        "realigned lines",
     )
     rules = [rule for reason, rule in SPACE.rules.items() if reason.startswith(sound)]
     assert len(rules) == len(sound)

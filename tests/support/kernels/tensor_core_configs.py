@@ -43,6 +43,7 @@ BASE = {
     "MIN_BLOCKS": 1,
     "STAGES": 3,
     "PACK_K": 0,
+    "REALIGN": 0,
     "GROUP_M": 1,
     "SPLIT_K": 1,
 }
