@@ -21,7 +21,7 @@ BUSY: Final = 32
 FEW: Final = 8
 TOGETHER: Final = 4
 SMALL: Final = 2**20  # elements of C
-SMALLER: Final = 2**18
+TINY: Final = 2**11
 # Columns of a tile whose rows are not stored 16 bytes at once; and a k that other kernels have no use for.
 NARROW: Final = 16
 SHORT: Final = 32
@@ -54,10 +54,10 @@ def _stores(config: Config, problem: Problem) -> bool:
 
 
 def _preferred_untuned(problem: Problem, _: Device) -> bool:
-    """Whether C is not stored by the element where it is large, and a longer k spares packing for a small one."""
+    """Whether k is short and C, if large, not stored by the element; or C is tiny and operands are ragged."""
     elements = problem.batch * problem.m * problem.n
     is_stored = problem.n % OWN == 0 or elements <= SMALL
-    return is_stored and (problem.k <= SHORT or (ragged(problem) > 0 and elements <= SMALLER))
+    return is_stored and (problem.k <= SHORT or (ragged(problem) > 0 and elements <= TINY))
 
 
 DIRECT_TENSOR: Final = Kernel(

@@ -17,6 +17,8 @@ from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.split_k import k_tiles
+from kernels.tensor_core import TENSOR_CORE
+from kernels.tensor_core.cost_model import seconds as unpacked_seconds
 
 # What defaults are chosen from: the left side, the right one, consumers, blocks on an SM.
 TILES: Final = (
@@ -27,6 +29,9 @@ TILES: Final = (
     *((64, columns, 1, 1) for columns in (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32, 24, 16, 8)),
     *((64, columns, 1, min_blocks) for columns in (64, 32, 16, 8) for min_blocks in (2, 4)),
 )
+# tensor_core is taken untuned, where it packs nothing, if its estimate is below so many times this kernel's; by an
+# element's bytes.
+UNPACKED_PAYS: Final = {2: 1.15, 4: 0.9}
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
 UNLIKE: Final = ("BM", "BN", "SWAP_AB", "CONSUMERS", "CLUSTER", "CLUSTER_K", "SPLIT_K")
@@ -111,6 +116,17 @@ def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterat
             yield Config.of(own | {"STAGES": enough[-1], "GROUP_M": 1, "BLOCKS": stay[-1] if stay else 0})
 
 
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    """Whether packing is worth it, and tensor_core, which can do without, is not the faster one."""
+    if not packing.is_worth_packing(problem, device):
+        return False
+    other = TENSOR_CORE.default(problem, device)
+    if emulated(problem) or other["PACK_K"] or not packing.ragged(problem):
+        return True
+    own = seconds(_default(problem, device), problem, device)
+    return UNPACKED_PAYS[problem.itemsize] * own < unpacked_seconds(other, problem, device)
+
+
 HOPPER: Final = Kernel(
     name="hopper",
     summary="Tiles that the TMA unit brings into a ring and groups of four warps multiply on tensor cores by wgmma.",
@@ -127,7 +143,7 @@ HOPPER: Final = Kernel(
     arguments=("GROUP_M", "SPLIT_K", "BLOCKS"),
     auxiliary_sources=(packing.PACK_K_MAJOR, SPLIT_K_REDUCE, *fp32_emulation.FILES),
     sizes=Sizes(emulated_k=fp32_emulation.LEAST_K),
-    preferred_untuned=packing.is_worth_packing,
+    preferred_untuned=_preferred_untuned,
     architectures=("sm_90",),
     shapes=f"any shape, and k of {fp32_emulation.LEAST_K} and more where float32 is emulated",
     excluded_classes=(("float32", "strict"),),

@@ -50,9 +50,10 @@ EXCHANGE_CYCLES: Final = 7600
 EXCHANGED_BYTES: Final = 5
 # What of the shorter the longer does not hide, which decides between configs that memory alone bounds.
 UNHIDDEN: Final = 0.02
-# Seconds of a launch that packs operands and of one that adds up splits, bandwidth of the partial sums by that of
-# memory, and what tiles past C's edge cost memory.
+# Seconds of a launch that packs operands and of one that adds up splits, bandwidth of packing and of the partial sums
+# by that of memory, and what tiles past C's edge cost memory.
 LAUNCH: Final = 3e-6
+PACKING_SPEED: Final = 0.65
 REDUCE_LAUNCH: Final = 2.45e-6
 PARTIALS_SPEED: Final = 0.34
 EMPTY_COST: Final = 2.24
@@ -182,4 +183,4 @@ def _reduction(config: Config, problem: Problem, device: Device) -> float:
 
 def _packing(config: Config, problem: Problem, device: Device) -> float:
     packed = problem.a_bytes * bool(config["PACK_K"] & packing.A) + problem.b_bytes * bool(config["PACK_K"] & packing.B)
-    return LAUNCH + 2 * packed / device.limits.bandwidth if packed else 0
+    return LAUNCH + 2 * packed / (PACKING_SPEED * device.limits.bandwidth) if packed else 0

@@ -5,46 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.arithmetic import MMA
-from kernels.cost_model import occupancy
 from kernels.device import Device
 from kernels.fp32_emulation import FILES, LEAST_K
 from kernels.kernel import Kernel, Sizes
-from kernels.packing import PACK_K_MAJOR, A, B, is_worth_packing, operands_to_realign, packed_k_major, ragged
+from kernels.packing import PACK_K_MAJOR, is_worth_packing, operands_to_realign, ragged
 from kernels.problem import Problem
-from kernels.rules import LINE_BYTES, WARP, blocks
+from kernels.rules import blocks
 from kernels.space import Config
-from kernels.split_k import WAVES, fan, k_tiles, k_tiles_per_split
-from kernels.tensor_core.plan import (
-    ACCUMULATOR_BYTES,
-    element_bytes,
-    emulated,
-    plan,
-    planes,
-    registers,
-    shared_bytes,
-    stage_bytes,
-    threads,
-)
+from kernels.split_k import WAVES, k_tiles
+from kernels.tensor_core.cost_model import seconds
+from kernels.tensor_core.plan import element_bytes, emulated, plan, stage_bytes
 from kernels.tensor_core.space import SHORT, SPACE, SPLITS
 
 # cp.async, and mma for bfloat16 and tf32 (PTX ISA, "mma", "Target ISA Notes").
 SINCE: Final = 80
-# What an SM does in a clock: FMAs of 16-bit operands on tensor cores, and bytes that it gets from the L2 cache while
-# all others do the same; and products that one of split operands takes.
-FMAS: Final = 1024
-CACHE_BYTES: Final = 32
-SPLIT_PRODUCTS: Final = {1: 1, 2: 3}
-# In clocks: what a block waits in a phase, and where its pieces are copied one element at a time; what a tile takes
-# before its first product and after its last one, slices for each other, and a launch before. And clocks of a second.
-PHASE_CLOCKS: Final = 250
-NARROW_CLOCKS: Final = 1500
-NARROW_READS: Final = 4
-TILE_CLOCKS: Final = 2500
-JOIN_CLOCKS: Final = 6000
-LAUNCH_CLOCKS: Final = 4000
-CLOCK: Final = 1.7e9
-# Elements of k of an instruction, in 16 bits.
-STEP_DEPTH: Final = 16
 # Shared memory that a default's stages take at most: more is not waited for.
 MOST_STAGED: Final = 128 * 1024
 # What defaults are chosen from, largest first: BM, BN, WM, WN, SLICE_K, AHEAD, and bytes of a phase along k.
@@ -67,15 +41,33 @@ _TILES: Final = (
     (32, 32, 32, 32, 1, 1, 64),
     (16, 16, 16, 16, 1, 0, 32),
 )
+# And where operands are realigned: narrow tiles in slices, with as much k as there is room for.
+_REALIGNED_TILES: Final = (
+    (128, 64, 64, 64, 4, 0, 128),
+    (32, 128, 32, 64, 2, 0, 256),
+    (64, 32, 32, 16, 1, 0, 128),
+    (32, 64, 32, 16, 1, 0, 128),
+    (32, 32, 16, 32, 2, 0, 256),
+    (16, 64, 16, 32, 4, 1, 256),
+    (16, 32, 16, 32, 4, 0, 256),
+    (32, 16, 32, 16, 4, 0, 256),
+    (32, 16, 16, 16, 2, 0, 256),
+    (16, 32, 16, 32, 4, 0, 128),
+    (32, 16, 32, 16, 4, 0, 128),
+    (32, 16, 16, 16, 2, 0, 128),
+    (32, 16, 16, 16, 2, 0, 64),
+    (128, 16, 32, 16, 1, 0, 32),
+)
 _TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "SLICE_K", "AHEAD")
 
 
 def _default(problem: Problem, device: Device) -> Config:
     """The legal choice whose busiest SM ends first; the space's first config if the device allows none."""
-    choices = [SPACE.config(each) for tile in _TILES for each in _ways(tile, problem, device)]
+    tiles = _TILES + _REALIGNED_TILES * (operands_to_realign(0, problem) > 0)
+    choices = [SPACE.config(each) for tile in tiles for each in _ways(tile, problem, device)]
     legal = [each for each in choices if SPACE.refusal(each, problem, device) is None]
     if legal:
-        return min(legal, key=lambda each: _clocks(each, problem, device))
+        return min(legal, key=lambda each: seconds(each, problem, device))
     return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
 
 
@@ -96,33 +88,6 @@ def _stages(shape: dict[str, int], problem: Problem, device: Device) -> int:
     room = min(device.limits.shared_bytes, MOST_STAGED) // stage_bytes(shape, problem)
     most = max(2, min(room, k_tiles(Config.of(shape), problem)))
     return max((count for count in SPACE.parameters["STAGES"] if count <= most), default=2)
-
-
-def _clocks(config: Config, problem: Problem, device: Device) -> float:
-    """Clocks of the busiest SM: its products, their loads from the cache, or its waits."""
-    limits, bm, bn = device.limits, config["BM"], config["BN"]
-    splits, item = config["SPLIT_K"], element_bytes(problem)
-    busy = -(-blocks(config, problem) * splits // max(limits.sms, 1))
-    resident = occupancy(limits, threads(config), shared_bytes(config, problem), registers(config, problem))
-    waves = -(-busy // max(resident.blocks_per_sm if resident else 1, 1))
-    count = k_tiles_per_split(config, problem)
-    narrow = ragged(problem) & ~config["PACK_K"] & ~config["REALIGN"] and not emulated(problem)
-    products = max(bm * bn * SPLIT_PRODUCTS[planes(problem)] * item / (2 * FMAS), _fragment_clocks(config))
-    reads = planes(problem) * (bm + bn) * item * (NARROW_READS if narrow else 1) / CACHE_BYTES
-    loop = max(
-        busy * count * config["BK"] * max(products, reads), waves * count * (NARROW_CLOCKS if narrow else PHASE_CLOCKS)
-    )
-    joining = JOIN_CLOCKS + 2 * fan(splits) * bm * bn * ACCUMULATOR_BYTES / CACHE_BYTES if splits > 1 else 0
-    lines = packed_k_major(problem, config["PACK_K"], 0).end
-    copying = LAUNCH_CLOCKS + 2 * lines * LINE_BYTES * CLOCK / limits.bandwidth if lines else 0
-    return loop + waves * TILE_CLOCKS + joining + copying
-
-
-def _fragment_clocks(config: Config) -> float:
-    """Clocks of an SM's shared memory for each k: a realigned fragment's pairs are two loads each, of four bytes."""
-    which, warps = config["REALIGN"], threads(config) // WARP
-    sides = config["WM"] * bool(which & A) + config["WN"] * bool(which & B)
-    return warps * sides / (2 * STEP_DEPTH)
 
 
 TENSOR_CORE: Final = Kernel(

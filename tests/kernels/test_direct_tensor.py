@@ -75,11 +75,12 @@ def test_untuned_a_thread_has_columns_side_by_side_where_they_are_stored_at_once
         (replace(TALL, n=15), False),
         (replace(TALL, m=600, n=15), True),
         (Problem(600, 64, 64, dtype="float16"), False),
-        (Problem(600, 63, 63, dtype="float16"), True),
+        (Problem(600, 63, 63, dtype="float16"), False),
+        (Problem(20, 43, 63, dtype="float16"), True),
         (Problem(540, 12510, 79, dtype="bfloat16"), False),
     ],
 )
-def test_untuned_it_is_taken_but_for_a_large_ragged_c_and_a_longer_k_that_needs_no_packing(
+def test_untuned_it_is_taken_for_a_short_k_and_a_tiny_c_whose_operands_are_ragged(
     problem: Problem, *, preferred: bool
 ) -> None:
     assert DIRECT_TENSOR.preferred_untuned(problem, H200) is preferred

@@ -239,3 +239,21 @@ def test_every_width_of_a_tile_has_its_registers() -> None:
         own = text.split(f" TILE_N == {width}\n")[1].split("#el")[0]
         assert (own.count('"+f"(acc['), own.count("%")) == (width // 2, width // 2 + 6)
         assert f'#define IN_0 "%{width // 2}"' in own
+
+
+@pytest.mark.parametrize(
+    ("problem", "preferred"),
+    [
+        (Problem(22, 3742, 10679, dtype="bfloat16", trans_b=True), False),
+        (Problem(537, 625, 63, dtype="float16"), False),
+        (Problem(1023, 1023, 1023, dtype="bfloat16"), True),
+        (Problem(22, 3744, 10688, dtype="bfloat16", trans_b=True), True),
+        (Problem(887, 13, 75, 161, precision="tf32", trans_b=True), False),
+        (Problem(2047, 2049, 2051, precision="tf32"), True),
+        (Problem(2047, 2049, 2051, precision="emulated"), True),
+    ],
+)
+def test_untuned_it_leaves_ragged_operands_to_tensor_core_where_packing_takes_longer(
+    problem: Problem, *, preferred: bool
+) -> None:
+    assert HOPPER.preferred_untuned(problem, H200) is preferred
