@@ -97,8 +97,9 @@ def _steps_alternate(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
-    side = max(config["BM"], config["BN"])
-    return side * config["BK"] * element_bytes(problem) // 16 <= BITS * threads(config)
+    side, own = max(config["BM"], config["BN"]), threads(config)
+    last = -(-max(side, config["BK"]) // own) if realigned(config, problem) else 0
+    return side * config["BK"] * element_bytes(problem) // VECTOR_BYTES <= (BITS - last) * own
 
 
 def _stages_pay(config: Config, problem: Problem, _: Device) -> bool:
@@ -167,7 +168,10 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "sliced k, where one slice keeps the SM busy or accumulators do not divide": (_teams_needed, (*_WARPS, "SLICE_K")),
     "fewer threads than keep an SM busy, or more than synchronise well": (_threads_fit, (*_WARPS, "SLICE_K")),
     "AHEAD with an odd number of mma steps in a k tile": (_steps_alternate, ("BK", "SLICE_K", "AHEAD")),
-    "more copies a thread and k tile than a word has bits": (_copies_counted, (*_WARPS, "BK", "SLICE_K")),
+    "more copies a thread and k tile than a word has bits": (
+        _copies_counted,
+        (*_WARPS, "BK", "SLICE_K", *_RAGGED),
+    ),
     "more registers a thread than there are": (
         registers_fit(registers, threads),
         (*_WARPS, "BK", "SLICE_K", "AHEAD", "MIN_BLOCKS"),

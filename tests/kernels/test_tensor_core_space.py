@@ -137,6 +137,14 @@ def test_what_cannot_run_well_is_refused_by_its_reason(
     assert refusal.startswith(rule)
 
 
+def test_a_realigned_lines_last_piece_has_a_bit_too() -> None:
+    problem, most = Problem(1023, 1023, 1023, dtype="float16"), {"BM": 256, "BN": 64, "WM": 64, "WN": 64, "BK": 128}
+    rule = next(rule for reason, rule in SPACE.rules.items() if reason.startswith("more copies"))
+    assert rule(tile(**most, REALIGN=0), problem, H200)
+    assert not rule(tile(**most, REALIGN=3), problem, H200)
+    assert rule(tile(**most | {"BK": 64}, REALIGN=3), problem, H200)
+
+
 def test_figures_of_a_config_are_those_of_the_kernel() -> None:
     chosen = tile(**LARGE)
     assert threads(chosen) == 256
