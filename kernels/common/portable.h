@@ -110,15 +110,9 @@
 #define IDLE(condition) \
     if (condition)      \
     return
-#define THREAD_X thread_x()
+#define THREAD_X ((int)threadIdx.x)
 #define THREAD_Y ((int)threadIdx.y)
 #define BLOCK ((long long)blockIdx.x)
-// Divisions of it by powers of two are shifts, as it is not negative.
-static __device__ __forceinline__ int thread_x()
-{
-    __builtin_assume(threadIdx.x < 1024);
-    return (int)threadIdx.x;
-}
 #define INDEX long long
 // A thread moves 16 bytes at once. A quarter of a warp reads from all banks if its packs are
 // contiguous, so a thread's neighbouring elements are split into runs of WIDE.

@@ -8,6 +8,15 @@
 // TILE_BYTES_A, TILE_BYTES_B  bytes of the tile
 // K_STEPS                     mma steps of a slice in a k tile, of 32 bytes of k each
 // STAGE_BYTES                 bytes of a stage
+// threadIdx.x, known not to be negative: divisions of it by powers of two are shifts.
+INNER int thread_x()
+{
+    __builtin_assume(threadIdx.x < 1024);
+    return (int)threadIdx.x;
+}
+#undef THREAD_X
+#define THREAD_X thread_x()
+
 #ifdef PRECISION_EMULATED
 #define PLANES 2
 #else

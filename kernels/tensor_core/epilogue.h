@@ -70,8 +70,7 @@ INNER void store_one(STORED *to, const REAL v)
 }
 #endif
 
-// Stores at row `y` and column `x` of the tile,
-// single elements if C's rows are not aligned to four.
+// Stores at row `y` and column `x` of the tile; by the element if C's rows are not aligned to four.
 template <int w> INNER void store_elements(const OutputTile &to, STORED *at, const int y,
                                            const int x, Neighbours<w> v, const int wide)
 {
@@ -98,9 +97,9 @@ template <int w> INNER void store_elements(const OutputTile &to, STORED *at, con
 // A thread's iterations over an epilogue tile: as many for all threads, unless parts are narrow and
 // slices many.
 #define EPI_TURNS(w) ((EPI_SIZE / w + THREADS - 1) / THREADS)
-#define EACH_OF_EPI_TILE(e, w)                                          \
+#define EACH_OF_EPI_TILE(e, w)                                               \
     _Pragma("unroll 4") for (unsigned i = 0, e = THREAD_X; i < EPI_TURNS(w); \
-                             i++,                                       \
+                             i++,                                            \
                              e += THREADS) if (EPI_SIZE / w % THREADS == 0 || e < EPI_SIZE / w)
 
 // A thread's runs of an epilogue tile. A run's place is the thread's own plus a constant.
