@@ -8,7 +8,7 @@ import os
 import random
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +33,8 @@ for _name in [name for name in os.environ if name.startswith("TILEWISE_")]:
 TOGETHER = ("tests/services/", "tests/api/", "tests/cli/", "tests/client/")
 # Marks of what the default run leaves out.
 LEFT_OUT = ("cuda", "slow", "sampling", "sweep", "timing", "browser")
+# Of the tests that take seconds a run has one in so many.
+_ROTATION = 3
 # Files of few long tests that share nothing: given out one by one, and last, they leave no worker idle at the end.
 APART = ("tests/tuning/test_recorded_spaces.py", "tests/kernels/test_skinny.py")
 
@@ -97,9 +99,10 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before marks are asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark slow what the seed does not draw of a test's cases, unless a test is asked for by its name."""
+    """Mark slow the cases and rotating tests that the seed does not draw, unless a test is asked for by its name."""
     if not any("::" in argument for argument in config.args):
         left = undrawn({item.nodeid: count for item in items if (count := _cases(item))}, os.environ["TEST_SEED"])
+        left |= resting([item.nodeid for item in items if item.get_closest_marker("rotating")], os.environ["TEST_SEED"])
         for item in items:
             if item.nodeid in left:
                 item.add_marker(pytest.mark.slow)
@@ -125,6 +128,11 @@ def undrawn(counts: Mapping[str, int], seed: str) -> set[str]:
         count = max(0, len(of) - counts[of[0]])
         left.update(random.Random(f"{seed} {name}").sample(of, count))  # noqa: S311 - cases, no secrets
     return left
+
+
+def resting(rotating: Sequence[str], seed: str) -> set[str]:
+    """Of the tests that rotate, by their node ids, all cases of those that the seed does not draw: two in three."""
+    return {*rotating} - drawn(rotating, 1, _ROTATION, seed)
 
 
 def _ordered(config: pytest.Config, items: list[pytest.Item]) -> None:

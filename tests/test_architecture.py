@@ -14,6 +14,8 @@ from statistics import median
 
 import pytest
 
+from tests.support.sources import syntax_tree
+
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [
     *sorted(path for path in ROOT.glob("app/**/*.py") if "templates" not in path.parts),
@@ -68,10 +70,12 @@ def test_a_library_is_imported_by_its_owner_alone_even_inside_a_function() -> No
     assert strangers == []
 
 
+@pytest.mark.rotating
 def test_the_service_and_the_command_line_load_no_device_library() -> None:
     assert _after_importing("app.main", "app.cli", "[n for n in ('cupy', 'pyopencl') if n in sys.modules]") == "[]"
 
 
+@pytest.mark.rotating
 def test_importing_every_module_opens_nothing_and_configures_nothing() -> None:
     held = {"app.devices.cuda", "app.devices.opencl"}  # their children alone import them
     names = [_module(path) for path in MODULES if not path.stem.startswith("__")]
@@ -201,13 +205,9 @@ def _lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def _imported(path: Path) -> Iterator[str]:
     """The top-level packages that a file imports, anywhere in it."""
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -215,7 +215,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _functions(path: Path) -> Iterator[Function]:
-    return (node for node in ast.walk(_tree(path)) if isinstance(node, Function))
+    return (node for node in ast.walk(syntax_tree(path)) if isinstance(node, Function))
 
 
 def _length(function: Function) -> int:
@@ -227,7 +227,7 @@ def _length(function: Function) -> int:
 
 def _undocumented(path: Path) -> Iterator[tuple[int, str]]:
     """Public modules, classes, functions and methods of public classes that have no docstring."""
-    tree = _tree(path)
+    tree = syntax_tree(path)
     if tree.body and ast.get_docstring(tree) is None:
         yield 1, "the module"
     scopes: list[ast.Module | ast.ClassDef] = [tree]

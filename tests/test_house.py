@@ -11,6 +11,7 @@ import pytest
 
 from app.settings import Settings
 from kernels import CATALOGUE
+from tests.support.sources import syntax_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [path for folder in ("app", "kernels", "tilewise") for path in sorted(ROOT.glob(f"{folder}/**/*.py"))]
@@ -46,7 +47,7 @@ def classes() -> dict[str, list[str]]:
     """The modules of every class by its name."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in MODULES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in syntax_tree(path).body:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(path.relative_to(ROOT).as_posix())
     return found
@@ -81,7 +82,7 @@ def test_no_function_has_a_retired_name() -> None:
     found = [
         (path.relative_to(ROOT).as_posix(), node.name)
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(syntax_tree(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.lstrip("_") in RETIRED["definitions"]
     ]
     assert found == []
@@ -99,7 +100,7 @@ def test_no_variable_field_or_argument_has_a_retired_name() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(syntax_tree(path))
         if isinstance(node, ast.Name | ast.Attribute | ast.arg)
         and (name := stored(node)).lstrip("_") in RETIRED["variables"]
     ]
@@ -121,7 +122,7 @@ def test_no_setting_or_kernel_parameter_has_a_retired_name() -> None:
 def test_no_constructor_sets_an_attribute_twice() -> None:
     twice = []
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(syntax_tree(path)):
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
                 targets = [
                     ast.unparse(target)

@@ -79,6 +79,7 @@ def test_the_client_imports_beside_packages_of_the_services_names(client: Path, 
     assert not {"ml_dtypes", "httpx", "pydantic", *PACKAGES} & set(loaded)
 
 
+@pytest.mark.rotating
 def test_the_command_finds_its_client_where_no_pth_is_read(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "target")
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

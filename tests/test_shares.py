@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import drawn, undrawn
+from tests.conftest import drawn, resting, undrawn
 from tests.support.shares import share_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,6 +44,15 @@ def test_what_one_seed_leaves_of_a_tests_cases_another_draws() -> None:
     assert not {*CASES}.intersection(*(undrawn(counts, str(seed)) for seed in range(100)))
 
 
+def test_one_in_three_of_the_tests_that_rotate_has_its_turn_and_each_has_one() -> None:
+    names = [f"tests/x.py::test_{number}[{case}]" for number in range(30) for case in "ab"]
+    left = [resting(names, str(seed)) for seed in range(100)]
+    assert left[0] == resting(names, "0")
+    assert {len(each) for each in left} == {40}
+    assert not {*names}.intersection(*left)
+    assert resting(names[:1], "1") == set()
+
+
 @pytest.mark.parametrize(("share", "count", "left"), [("1", 60, 60), ("12", 60, 5), ("12", 15, 2), ("12", 1, 1)])
 def test_share_of_many_draws_is_two_at_least(
     share: str, count: int, left: int, monkeypatch: pytest.MonkeyPatch
@@ -57,7 +66,7 @@ def test_every_file_with_slow_cases_is_in_a_lane_of_the_checks() -> None:
     named = [word for word, before in zip(words[1:], words, strict=False) if before != "--ignore"]
     lanes = tuple(word for word in named if word.startswith("tests/"))
     assert lanes
-    slow = re.compile(r"mark\.(slow|drawn)\b")
+    slow = re.compile(r"mark\.(slow|drawn|rotating)\b")
     files = [file for file in (ROOT / "tests").rglob("test_*.py") if slow.search(file.read_text())]
     assert len(files) > 50
     missing = [name for file in files if not (name := str(file.relative_to(ROOT))).startswith(lanes)]

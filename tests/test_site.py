@@ -16,6 +16,7 @@ LOADED = re.compile(r"""<(?:script|img|iframe|source)\b[^>]*\bsrc="(?:https?:)?/
 FETCHED = re.compile(r"""(?:url\(|@import\s+)["']?(?:https?:)?//""")
 
 
+@pytest.mark.rotating
 def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     for module in ("mkdocs", "material", "mkdocstrings_handlers"):
         pytest.importorskip(

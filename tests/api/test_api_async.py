@@ -228,6 +228,7 @@ def jobs(client: httpx.Client, kind: str) -> Counter[str]:
     return Counter(job["id"] for job in client.get("/jobs", params={"kind": kind, "limit": 1000}).json()["jobs"])
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", ["tune", "matmul"])
 def test_a_key_fired_fifty_times_at_once_is_one_job(live: Started, client: httpx.Client, kind: str) -> None:
     before, size = jobs(client, kind), next(SIZES)

@@ -62,6 +62,7 @@ def product(answer: httpx.Response) -> Array:
     return np.frombuffer(answer.content[start:], kind).reshape(shape).astype(np.float64)
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @crossed(dtype=HALVES, media=list(SENT), accept=["", JSON, TENSORS])
 def test_every_form_carries_16_bits_in_and_out(client: httpx.Client, media: str, dtype: str, accept: str) -> None:
@@ -75,6 +76,7 @@ def test_every_form_carries_16_bits_in_and_out(client: httpx.Client, media: str,
     assert answer.headers["x-dtype"] == dtype
 
 
+@pytest.mark.rotating
 @EVERY
 def test_a_transposed_product_of_several_tiles_is_within_one_rounding(client: httpx.Client, dtype: str) -> None:
     rng = np.random.default_rng(3)

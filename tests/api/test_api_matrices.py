@@ -136,6 +136,7 @@ def test_a_product_names_one_operand_and_sends_the_other(
     assert (answer.headers["x-a-version"], "x-b-version" in answer.headers) == (str(version), False)
 
 
+@pytest.mark.rotating
 def test_both_operands_may_be_named_transposed_or_the_same(client: httpx.Client) -> None:
     kept(client, "a", A, evictable=True)
     kept(client, "b", B)

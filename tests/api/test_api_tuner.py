@@ -212,7 +212,7 @@ def test_tuned_shape_is_no_miss(client: httpx.Client, tune: Tuned) -> None:
 
 def test_trials_tell_round_and_samples_if_asked(client: httpx.Client, tune: Tuned) -> None:
     trials = client.get("/trials", params={"job_id": tune.job}).json()["trials"]
-    assert {trial["round"] for trial in trials} == {"search", "final", "report"}
+    assert {"search", "report"} <= {trial["round"] for trial in trials} <= {"search", "final", "report"}
     assert {trial["samples_ms"] for trial in trials} == {None}
     measured = [trial for trial in trials if trial["timing"]]
     assert all(set(trial["timing"]) >= {"policy", "dropped", "limited"} for trial in measured)

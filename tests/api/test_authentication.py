@@ -73,6 +73,7 @@ def exchanged(service: Started, head: str) -> bytes:
         return b"".join(iter(lambda: connection.recv(2**16), b""))
 
 
+@pytest.mark.rotating
 def test_every_documented_operation_needs_a_key_before_its_body(guarded: Guarded) -> None:
     with guarded.as_(ADMIN) as admin:
         paths = admin.get("/openapi.json").json()["paths"]
@@ -138,6 +139,7 @@ def test_a_revoked_key_is_refused_at_once(guarded: Guarded) -> None:
         assert made["key"].split("_", 2)[2] not in listed.text
 
 
+@pytest.mark.rotating
 def test_what_is_one_principals_is_404_to_another(guarded: Guarded) -> None:
     with guarded.as_(guarded.key("ann")) as ann, guarded.as_(guarded.key("ben", "read", "tune", "multiply")) as ben:
         put = ann.put("/matrices/weights?shape=4x4", content=EYE.tobytes(), headers=RAW)

@@ -39,6 +39,7 @@ def test_a_child_is_replies_soon_soon_or_left_to_a_thread(child: Worker, seconds
     assert begun.finish() == "state"
 
 
+@pytest.mark.rotating
 def test_who_is_cancelled_while_it_listens_leaves_nothing_watched(child: Worker) -> None:
     begun = child.begin(answer, 0.1)
     assert begun is not None

@@ -94,6 +94,7 @@ def test_requests_of_every_kind_are_answered_in_order_however_they_are_cut(wired
             assert answers.read()[::2] == answer
 
 
+@pytest.mark.rotating
 def test_100_continue_comes_only_when_the_body_is_wanted(wired: Wired) -> None:
     with wired.connect() as connection, Answers(connection) as answers:
         connection.sendall(head("POST", "/landed", length=200_000, Expect="100-continue"))

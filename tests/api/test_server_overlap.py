@@ -144,6 +144,7 @@ def small(service: Running) -> None:
     assert np.array_equal(np.frombuffer(body, np.float32), 3 * np.arange(8))
 
 
+@pytest.mark.rotating
 def test_a_slow_client_keeps_no_other_product_waiting(pocl: Running) -> None:
     a = column(LARGE + 4)
     small(pocl)

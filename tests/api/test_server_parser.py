@@ -55,6 +55,7 @@ def test_a_head_and_a_chunked_body_end_with_a_blank_line_and_nowhere_else(seed: 
     assert ended > 500
 
 
+@pytest.mark.rotating
 def test_no_private_name_of_uvicorn_is_imported() -> None:
     """What its documentation names: Config and Server, whose state a protocol is given, and `http=` of Config."""
     for path in (ROOT / "app").rglob("*.py"):

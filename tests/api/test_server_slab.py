@@ -72,6 +72,7 @@ def test_a_small_answer_gives_its_bytes_back_at_once(wired: Wired) -> None:
     assert len(wired.released) == 49
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("loop", EITHER)
 def test_tls_carries_bodies_and_answers_whole(loop: Loop, tmp_path: Path) -> None:
     pem = tmp_path / "both.pem"

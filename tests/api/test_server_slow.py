@@ -66,6 +66,7 @@ def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
         yield running
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_client_that_does_not_read_is_cut_off_and_nothing_is_kept_for_it(wired: Wired, kind: str) -> None:
     with wired.connect(receive_buffer=2**12) as connection:

@@ -57,6 +57,7 @@ def test_what_was_never_tuned_has_no_exact_answer(run: Run, where: list[str]) ->
     assert ran.out == ""
 
 
+@pytest.mark.rotating
 def test_an_answer_is_shown_a_fact_a_line_with_how_exact_it_is(run: Run, service: Started) -> None:
     assert run("tune", "24x40x16", *FEW, "--url", service.url).code == 0
     exact, near = (run("best", 24, 40, k, "--url", service.url) for k in (16, 17))
@@ -91,6 +92,7 @@ def test_a_product_may_be_transposed_and_its_kernel_forced(
     assert np.allclose(np.load(tmp_path / "c.npy"), (np.load(a) @ np.load(b)).T, atol=1e-4)
 
 
+@pytest.mark.rotating
 def test_the_devices_are_listed(run: Run, where: list[str]) -> None:
     ran = run("devices", "--json", *where)
     assert ran.code == 0, ran.err
@@ -276,6 +278,7 @@ def test_a_setting_that_is_none_is_named(run: Run, monkeypatch: pytest.MonkeyPat
     assert "TILEWISE_PORT" in ran.err
 
 
+@pytest.mark.rotating
 def test_product_may_come_by_standard_input_and_go_to_standard_output(
     service: Started, operands: tuple[Path, Path]
 ) -> None:
@@ -286,6 +289,7 @@ def test_product_may_come_by_standard_input_and_go_to_standard_output(
     assert json.loads(ran.stderr)["shape"] == [30, 25]
 
 
+@pytest.mark.rotating
 def test_only_one_operand_is_standard_input_and_binary_goes_to_no_terminal(
     run: Run, operands: tuple[Path, Path]
 ) -> None:

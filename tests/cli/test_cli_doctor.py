@@ -18,6 +18,7 @@ EXAMINED = {"program", "cuda libraries", "opencl libraries", "NVIDIA driver", "o
 LOCAL = {"data folder", "kernels' folder", "port", "database", "sandbox", "memory lock limit", "CPU clocks"}
 
 
+@pytest.mark.rotating
 def test_doctor_examines_everything_and_has_each_device_make_a_product(run: Run, where: list[str]) -> None:
     ran = run("doctor", "--json", *where)
     checks = {check["name"]: check for check in ran.json["checks"]}
@@ -61,6 +62,7 @@ def test_doctor_exits_1_and_says_what_to_do_where_no_device_is(run: Run, monkeyp
     assert wrong[0]["advice"]
 
 
+@pytest.mark.rotating
 def test_doctor_finds_port_database_and_folder_faults(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

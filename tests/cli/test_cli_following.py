@@ -23,6 +23,7 @@ pytest_plugins = ["tests.support.cli.command_line"]
 COMMAND = [sys.executable, "-m", "app.cli"]
 
 
+@pytest.mark.rotating
 def test_tune_prints_the_jobs_id_and_how_to_follow_it(run: Run, service: Started) -> None:
     ran = run("tune", "40x24x16", *FEW, "--seconds", 60, "--url", service.url, "--json")
     assert ran.code == 0, ran.err

@@ -87,7 +87,7 @@ def test_a_job_that_was_tuned_is_exported_and_can_be_replayed(run: Run, service:
         job = client.tune([(23, 24, 25)], kernels=["tiled"], trials=2, wait=True)
         assert job.state == "succeeded"
         assert (23, 24, 25) in {(best.problem.m, best.problem.n, best.problem.k) for best in client.bests()}
-        assert {trial.round for trial in client.trials(job_id=job.id)} == {"search", "final", "report"}
+        assert {trial.round for trial in client.trials(job_id=job.id)} >= {"search", "report"}
     path = tmp_path / "job.jsonl.gz"
     ran = run("export", job.id, "-o", path, "--url", service.url)
     assert ran.code == 0, ran.err

@@ -115,6 +115,7 @@ def many(examples: int) -> Callable[[Any], Any]:
     )
 
 
+@pytest.mark.rotating
 @many(60)
 @hypothesis.given(case=cases())
 def test_a_product_has_numpys_values_shape_type_and_order(multiply: Multiply, case: Case) -> None:

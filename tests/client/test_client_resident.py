@@ -93,6 +93,7 @@ def test_a_product_can_stay_with_the_service(client: Client) -> None:
         client.keep("c", a[0], b, kernel=KERNEL)
 
 
+@pytest.mark.rotating
 def test_a_submitted_product_is_fetched_when_it_is_wanted(client: Client) -> None:
     a, b = numbers(40, 30), numbers(3, 30, 2)
     waited = [

@@ -82,6 +82,7 @@ def test_export_says_what_it_has_and_refuses_with_a_sentence(service: Served) ->
             assert words in refused.json()["error"]
 
 
+@pytest.mark.rotating
 @pytest.mark.skipif(find_spec("cupy") is None, reason="NVRTC is loaded by CuPy")
 def test_export_for_a_gpu_that_is_not_here_has_cubin_and_old_ptx(service: Served) -> None:
     with Client(service.url) as client:

@@ -83,6 +83,7 @@ def made(node: tuple[NodeActor, Device], slab: Slab, function: object, *argument
     return answer
 
 
+@pytest.mark.rotating
 def test_a_product_is_made_from_the_services_operands_to_its_result(node: tuple[NodeActor, Device], slab: Slab) -> None:
     a, b, c = operand(slab, 0, (48, 32), 1), operand(slab, 8192, (32, 40), 2), operand(slab, 16384, (48, 40), 3)
     answer = made(node, slab, product.multiply, MultiplyRequest(PROBLEM, launch(node[1]), 0, 8192, 16384))

@@ -20,6 +20,7 @@ NEWEST = kubernetes_validate.latest_version()
 Document: TypeAlias = dict[str, Any]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("version", [SINCE, NEWEST])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_manifest_is_kubernetess_own(variant: str, version: str) -> None:

@@ -107,6 +107,7 @@ def unpickling(source: str) -> set[str]:
     return {within for call, within in calls(ast.parse(source)) if is_unpickling(call)}
 
 
+@pytest.mark.rotating
 def test_nothing_is_unpickled_but_what_a_process_of_ours_sent() -> None:
     files = [path for part in ("app", "kernels", "tilewise", "migrations") for path in (ROOT / part).rglob("*.py")]
     found = {

@@ -67,6 +67,7 @@ def test_preparing_a_build_for_the_cpu_compiles_nothing(fleet: Fleet) -> None:
     fleet.unit().prepare(Build("broken", "#error", "matmul", ()))
 
 
+@pytest.mark.rotating
 def test_a_kernel_that_never_ends_is_killed_and_the_device_serves_again(fleet: Fleet) -> None:
     unit = fleet.unit()
     before = unit.trials.pid
@@ -95,6 +96,7 @@ def test_none_opens_no_device_and_says_so(tmp_path: Path) -> None:
             fleet.unit()
 
 
+@pytest.mark.rotating
 def test_a_device_that_is_not_there_is_a_reason_and_the_others_open(tmp_path: Path, cache_dir: Path) -> None:
     with open_fleet("opencl:5", tmp_path, 2**20) as fleet:
         assert fleet.reasons == ("opencl:5: there is no such device",)
@@ -233,6 +235,7 @@ with open_fleet(sys.argv[2], Path(sys.argv[1]), 2**20) as fleet:
 """
 
 
+@pytest.mark.rotating
 def test_parent_loads_no_device_library_and_child_dies_with_it(cache_dir: Path) -> None:
     end_and_expect_no_children(start_parent(PARENT, str(cache_dir), "opencl"), signal.SIGKILL)
 

@@ -34,6 +34,7 @@ def trouble(child: Worker) -> str | None:
     return child.trouble
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_a_stopped_child_is_replaced_within_five_seconds(make: Making, is_idle: bool) -> None:
     child = make()

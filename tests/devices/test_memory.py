@@ -74,6 +74,7 @@ def test_text_that_compiles_into_any_memory_costs_one_candidate(fleet: Fleet) ->
         unit.trials.call(device_functions.compile_text, "#error no", 20.0, GIB)
 
 
+@pytest.mark.rotating
 def test_text_that_compiles_for_ever_costs_its_deadline(fleet: Fleet) -> None:
     unit = fleet.unit()
     unit.trials.start()

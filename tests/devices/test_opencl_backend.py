@@ -43,6 +43,7 @@ class TestOpenCL(Contract):
     def backend(self, opencl: OpenCLBackend) -> Backend:
         return opencl
 
+    @pytest.mark.rotating
     def test_after_warming_no_launch_compiles_anything(self, backend: Backend, cache_dir: Path) -> None:
         """PoCL compiles per local size and class of grid, and writes what it compiled into its cache."""
         for problem in (Problem(100, 50, 9), Problem(1500, 700, 2)):

@@ -341,6 +341,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_no_child_outlives_its_parent_by_two_seconds(number: signal.Signals) -> None:
     end_and_expect_no_children(start_parent(PARENT), number)

@@ -202,6 +202,7 @@ def test_name_that_is_not_kept_would_inline_nothing(library: str, name: str) -> 
     assert any("fma" in function for function in apart(compiled_functions, library, name))
 
 
+@pytest.mark.rotating
 def test_pocl_takes_the_names_library_over_its_own_choice() -> None:
     own = from_system(Path("/proc/cpuinfo")).features
     fewer = frozenset(own - {"movbe"})

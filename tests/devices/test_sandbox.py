@@ -135,6 +135,7 @@ def test_the_process_that_asks_for_devices_is_confined_as_their_workers(
     assert set(child.call(sandbox_functions.sockets).values()) == {errno.EPERM}
 
 
+@pytest.mark.rotating
 def test_a_fleet_confines_discovery(binaries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Sandbox | None] = {}
 

@@ -41,6 +41,7 @@ def build_of(name: str) -> Build:
     return kernel.launch(kernel.default(problem, device), problem, device).build
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", ["tiled", "register_tiled", "lesson03_tiled"])
 def test_ptx_is_what_is_compiled_without_lines_and_each_instruction_is_of_a_line_of_code(name: str) -> None:
     build = build_of(name)

@@ -106,6 +106,7 @@ def test_every_kernel_of_the_catalogue_has_a_case(cases: list[Case]) -> None:
     assert any(case.launch.maps for case in cases)
 
 
+@pytest.mark.rotating
 def test_python_gives_the_launch_of_the_service(
     cases: list[Case], drawn: list[tuple[int, Problem, QueuedLaunches | None]]
 ) -> None:

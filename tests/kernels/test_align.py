@@ -33,6 +33,7 @@ ALL = [
 ] + [("float32", 1, B, (3, 66, 65), 1), ("bfloat16", 0, B, (1, 65, 64), 2)]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("dtype", "turned", "which", "shape", "batch"), ALL)
 def test_rows_along_k_start_at_128_bytes_and_end_in_zeros(
     dtype: str, turned: int, which: int, shape: tuple[int, int, int], batch: int

@@ -217,6 +217,7 @@ TILES = [
 SHAPES = ((1, 1, 1, 1), (16, 16, 16, 9), (33, 17, 65, 2), (64, 64, 64, 1), (20, 28, 36, 3))
 
 
+@pytest.mark.rotating
 @crossed(dtype=DTYPES, trans_a=(False, True), trans_b=(False, True))
 def test_products_are_right_on_the_processor_for_any_shape(dtype: str, *, trans_a: bool, trans_b: bool) -> None:
     trans = trans_a, trans_b
@@ -248,6 +249,7 @@ def test_products_are_right_on_the_processor_for_any_shape(dtype: str, *, trans_
     assert (endless == np.inf).all(), "the padding made NaN of infinity"
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("stages", "trans"),
     [(2, (False, True)), pytest.param(3, (True, False), marks=pytest.mark.slow)],

@@ -110,6 +110,7 @@ def drawn(chosen: list[tuple[Config, Problem]]) -> list[tuple[Config, Problem]]:
     return random.Random(seed()).sample(chosen, min(most, len(chosen)))  # noqa: S311 - configs, not secrets
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(("architecture", "name", "dtype", "precision"), CASES)
 def test_a_kernel_compiles_at_the_edges_of_its_space_and_spills_nothing(

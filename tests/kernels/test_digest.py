@@ -66,6 +66,7 @@ def test_digest_changes_with_tokens_and_not_with_comments(name: str, monkeypatch
 SOON = ("naive", "tiled", "skinny", "wmma")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "name", [name if name in SOON else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 )

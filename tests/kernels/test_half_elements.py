@@ -57,6 +57,7 @@ def alike(c: Array, expected: Array) -> bool:
         return bool((np.isnan(c) & np.isnan(expected) | (c == expected)).all())
 
 
+@pytest.mark.rotating
 @crossed(name=tuple(TILES), dtype=HALVES, trans_a=(False, True), trans_b=(False, True))
 def test_integers_are_exact_before_they_are_rounded_in_every_shape(
     name: str, dtype: str, *, trans_a: bool, trans_b: bool
@@ -85,6 +86,7 @@ def test_a_transposed_ragged_batch_is_right_as_interpreted(name: str, dtype: str
     assert np.array_equal(by_ptx(name, problem)(problem, a, b), exact)
 
 
+@pytest.mark.rotating
 @KINDS
 def test_every_element_there_is_times_one_is_itself(name: str, dtype: str) -> None:
     everything = patterns(dtype, 1)
@@ -139,6 +141,7 @@ def test_what_is_added_up_is_a_float(name: str, dtype: str) -> None:
     assert c.reshape(-1)[0] == np.array(4096 + 256).astype(kind) > kind.type(4096)
 
 
+@pytest.mark.rotating
 def test_a_tf32_product_is_computed_strictly_by_what_has_no_tensor_cores() -> None:
     queue()
     rng = np.random.default_rng(1)

@@ -251,6 +251,7 @@ def check_planes(split: Split, a: Array, b: Array) -> None:
             assert np.array_equal(found[2][number], exponents[:, 0])
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @crossed(trans_a=(False, True), trans_b=(False, True), sizes=((66, 5, 261), (2, 3, 517)))
 def test_every_storage_and_size_is_split_into_the_same_lines(
@@ -287,6 +288,7 @@ def test_operands_out_of_range_are_declined_with_a_reason(kind: str, verdict: in
     assert reason(verdict) == REASONS[verdict]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", ["a few tiny", "scattered ones", "near overflow"])
 def test_operands_within_range_are_accepted_in_any_block_order(kind: str) -> None:
     a, b = hostile(kind, 1, 520)

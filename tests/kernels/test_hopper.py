@@ -71,6 +71,7 @@ def test_gathering_rows_one_after_the_other_would_meet_on_banks() -> None:
     assert expect_launch_exact(replace(chosen, build=replace(chosen.build, text=plain))) == 4 * 2 * 8 * 2
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("problem", "values"),

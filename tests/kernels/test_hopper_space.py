@@ -46,6 +46,7 @@ def test_it_covers_half_types_tf32_and_emulated_float32_on_hopper_alone() -> Non
     assert HOPPER.instructions == "wgmma"
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("dtype", "precision"), CLASSES[1:])
 def test_the_space_is_rich(dtype: str, precision: str) -> None:
     for problem in shapes(dtype, precision)[::3]:

@@ -144,6 +144,7 @@ def test_defaults_are_legal_and_a_value_to_change_is_legal_too(lesson: Lesson) -
     assert 2 <= len(lesson.kernel.space.legal(problem, H200)) <= 100
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @named(argvalues=PORTABLE)
 def test_products_of_integers_are_exact_on_the_processor(lesson: Lesson) -> None:
@@ -153,6 +154,7 @@ def test_products_of_integers_are_exact_on_the_processor(lesson: Lesson) -> None
     assert np.array_equal(multiplied(compiled(launch.build), launch, a, b), expected(problem, a, b))
 
 
+@pytest.mark.rotating
 def test_parts_of_split_k_are_added_up_on_the_processor() -> None:
     lesson = LESSONS[9]
     problem = Problem(64, 72, 500)
@@ -194,6 +196,7 @@ def test_products_of_integers_are_exact_as_interpreted(number: int, changed: dic
     assert conflicts == 0 or number in {6, 7, 8}, conflicts
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("lesson", "architecture"),

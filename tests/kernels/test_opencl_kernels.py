@@ -97,6 +97,7 @@ def test_every_kernel_that_opencl_can_have_is_tried() -> None:
     assert list(TILES) == [name for name, kernel in CATALOGUE.items() if "opencl" in kernel.platforms]
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(("name", "values", "dtype", "turned"), CASES)
 def test_a_kernel_multiplies_every_shape_and_passes_nan_and_infinity_on(
@@ -165,6 +166,7 @@ def test_any_legal_config_of_thread_tiles_is_right_around_its_own_edges(dtype: s
             assert (c == reference(problem, a, b)).all(), (tile, problem.key)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", TILES)
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_products_are_added_with_one_rounding(name: str, dtype: str) -> None:
@@ -182,6 +184,7 @@ def test_products_are_added_with_one_rounding(name: str, dtype: str) -> None:
     assert multiplied(compiled(launch.build), launch, a, b)[0, 0, 0] == float(residue)
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", TILES)
 def test_opencl_refuses_a_text_with_a_parameter_missing(name: str) -> None:

@@ -75,6 +75,7 @@ CASES = {
 }
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if number % 3 else []) for number, name in enumerate(CASES)]
@@ -182,6 +183,7 @@ def joined(slices: Array, teams: int) -> Array:
     return np.asarray(total)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("repack", "sms"), [(0, 0), (1, 0), (0, 3)])
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(repack: int, sms: int) -> None:
     problem = Problem(33, 18, 35)
@@ -210,6 +212,7 @@ def test_ones_for_all_numbers_leave_a_tiny_problem_near_its_operands(repack: int
     assert not memory[~near].any()
 
 
+@pytest.mark.rotating
 def test_interpreter_sees_missing_barriers_and_waits() -> None:
     problem = Problem(32, 32, 80)
     launch = planned(tile(), problem)
@@ -262,6 +265,7 @@ def test_defaults_compile_and_spill_nothing(architecture: str, shape: tuple[int,
         compiles(PIPELINED.default(problem, device), problem, device, tmp_path)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("reducers", [1, 2, 4, 8])
 def test_slices_are_joined_on_the_processor_in_the_teams_order(reducers: int, dtype: str) -> None:

@@ -23,12 +23,14 @@ from tests.support.kernels.devices import H200, TRANSPOSITIONS, transposed
 from tests.support.kernels.pipelined_configs import A100, BARS, CUBE, DEVICES, LARGE, planned, streamed, tile
 
 
+@pytest.mark.rotating
 def test_the_space_is_rich() -> None:
     for shape in ((1024, 1024, 1024), (512, 512, 512), (32, 1024, 32768), (256, 256, 16384)):
         assert 2000 <= len(SPACE.legal(Problem(*shape), H200)) < 15_000, shape
     assert len(SPACE.legal(Problem(16, 8192, 8192), H200)) < 15_000
 
 
+@pytest.mark.rotating
 def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -224,6 +226,7 @@ def test_tiles_too_deep_to_count_their_phases_are_left_whole() -> None:
     assert plan(streamed(132), problem).grid == 2
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("shape", [(1536, 1536, 1536), (123, 4567, 8901), (3072, 3072, 3072)], ids=str)
 def test_tiles_that_leave_a_wave_half_empty_are_shared_out(shape: tuple[int, int, int]) -> None:
     problem = Problem(*shape)

@@ -85,6 +85,7 @@ def error(c: Array, exact: Array) -> float:
     return float(np.linalg.norm((c - exact).ravel()) / np.linalg.norm(exact.ravel()))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("dtype", "turned", "flat"), CASES)
 def test_mirror_images_multiply_every_shape_nan_and_infinity(
     dtype: str, turned: tuple[bool, bool], *, flat: bool

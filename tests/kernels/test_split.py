@@ -46,6 +46,7 @@ def planned(tile: Config, problem: Problem) -> Launch:
     return ENTRY.for_problem(Launch(ENTRY.name, tile, problem, build, 0, (0, 0), 0), problem)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("values", "dtype", "turned"), CASES)
 def test_sums_of_slices_teams_and_copies_are_the_product(
     values: tuple[int, ...], dtype: str, turned: tuple[bool, bool]

@@ -122,6 +122,7 @@ def test_failure_belongs_to_its_sample_and_the_sweep_goes_on(crew: Crew) -> None
         assert crew.outcome(place, 0, one).fault is None
 
 
+@pytest.mark.rotating
 def test_a_backends_products_are_compared_and_what_is_around_them_watched(tmp_path: Path) -> None:
     queue()
     from app.devices.opencl import OpenCLBackend  # noqa: PLC0415 - only where there is one

@@ -51,6 +51,7 @@ def flipped(shape: tuple[int, int, int]) -> tuple[int, int, int]:
     return shape[1], shape[0], shape[2]
 
 
+@pytest.mark.rotating
 @crossed(keep_a=(0, 1), dtype=DTYPES, trans_a=(False, True), trans_b=(False, True))
 def test_both_sides_multiply_ragged_batches_nan_and_infinity(
     keep_a: int, dtype: str, *, trans_a: bool, trans_b: bool
@@ -178,6 +179,7 @@ def test_it_is_for_a_long_side_a_short_one_and_little_of_k(shape: tuple[int, int
     assert TALL.covers(Problem(*shape), H200) == suited
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("device", [H200, TURING, PROCESSOR], ids=["sm_90", "sm_75", "opencl"])
 def test_building_configs_up_finds_what_asking_each_one_finds(device: Device) -> None:
     problem = sized(flipped((300000, 33, 100)), "float64", turned=(True, False))

@@ -192,6 +192,7 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
     return k_steps(chosen, problem) > 0 and all(rule(chosen, problem, H200) for rule in rules)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("count", [2, pytest.param(60, marks=pytest.mark.slow)])
 def test_configs_at_random_are_exact(count: int) -> None:
     seed = secrets.randbits(32)
@@ -205,6 +206,7 @@ def test_configs_at_random_are_exact(count: int) -> None:
         assert np.array_equal(c, rounded(problem, a, b)), (chosen, problem.key)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("split", [1, 5])
 def test_slices_are_added_up_in_one_order_whatever_order_blocks_run_in(split: int) -> None:
     seed = secrets.randbits(32)
@@ -217,6 +219,7 @@ def test_slices_are_added_up_in_one_order_whatever_order_blocks_run_in(split: in
     assert np.array_equal(first, again)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(kind: str) -> None:
     problem = problem_of(kind, 0, (33, 17, 19))

@@ -39,6 +39,7 @@ def test_the_space_is_rich(problem: Problem, least: int) -> None:
     assert SPACE.legal(problem, DEVICES["sm_89"])
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "shape", [(1, 4096, 4096, 1), (16, 16, 16, 4096), (128, 128, 128, 128), (64, 64, 131072, 1), (777, 1333, 2111, 1)]
 )
@@ -52,6 +53,7 @@ def test_skinny_deep_batched_and_ragged_problems_have_many_configs_too(shape: tu
     assert {1, 2, 4} == {each["SLICE_K"] for each in found} or shape[0] == 16
 
 
+@pytest.mark.rotating
 def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
     draw, problem = random.Random(7), Problem(300, 200, 900, dtype="float16")  # noqa: S311 - configs, not secrets
     found = SPACE.legal(problem, H200)
@@ -226,6 +228,7 @@ def test_defaults_compile_and_spill_nothing(architecture: str, like: Problem, tu
         check_compiled(TENSOR_CORE.default(problem, device), problem, device, tmp_path)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("architecture", "count"),
     [("sm_80", 1), ("sm_120", 1), *(pytest.param(each, 30, marks=pytest.mark.slow) for each in DEVICES)],

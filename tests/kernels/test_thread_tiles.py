@@ -40,6 +40,7 @@ def test_the_space_is_rich() -> None:
     assert 200 <= len(legal("float32", "opencl")) <= 1500
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("device", [H200, TURING, PROCESSOR], ids=["sm_90", "sm_75", "opencl"])
 def test_building_configs_up_finds_what_asking_each_one_finds(device: Device) -> None:
     seed = secrets.randbits(32)

@@ -104,6 +104,7 @@ COMPILED = [
 ]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("architecture", "dtype", "turned"), COMPILED)
 def test_default_and_edge_configs_compile_without_spills(
     architecture: str, dtype: str, turned: int, tmp_path: Path

@@ -122,6 +122,7 @@ def ring(seed: int | None = None, **changed: str) -> Array:
     return found
 
 
+@pytest.mark.rotating
 def test_warps_with_tasks_of_their_own_pass_boxes_on_in_any_order() -> None:
     ring()
     seed = secrets.randbits(32)
@@ -147,6 +148,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_ring_with_a_fault_is_told(fault: str) -> None:
     with pytest.raises(AssertionError, match=fault):

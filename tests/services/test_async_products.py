@@ -300,6 +300,7 @@ def test_after_a_restart_an_unfinished_product_is_lost_and_says_so(tmp_path: Pat
     assert ended.error["code"] == "lost"
 
 
+@pytest.mark.rotating
 def test_results_survive_a_restart_with_their_age_and_what_no_job_names_goes(service: Service, tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
     with keeping(service, tmp_path) as results:

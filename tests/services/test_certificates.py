@@ -200,6 +200,7 @@ def test_operands_are_not_read_any_more_once_it_is_closed() -> None:
         running.certificate("strict")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_matrices_are_read_as_they_arrive_in_whatever_order_they_lie(dtype: str) -> None:
     rng = np.random.default_rng(4)

@@ -130,6 +130,7 @@ def test_a_result_that_stays_is_pulled_from_the_device_that_made_it(two: Service
         assert not held(two, unit)
 
 
+@pytest.mark.rotating
 def test_a_result_that_nobody_pulls_to_its_end_is_dropped(two: Service) -> None:
     with landing(two) as (placed, passage):
         passage.keep_on_device()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 import numpy as np
+import pytest
 
 from app.services.service import Service
 from kernels import CATALOGUE
@@ -15,6 +16,7 @@ from tests.support.services.kept_programs import kept_of
 PROBLEM = Problem(16, 16, 16)
 
 
+@pytest.mark.rotating
 def test_a_program_more_than_are_kept_drops_the_least_recently_used(service: Service) -> None:
     unit, naive = service.fleet.units[0], CATALOGUE["naive"]
     configs = islice(naive.space.legal(PROBLEM, unit.device), 3)

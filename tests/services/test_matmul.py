@@ -30,6 +30,7 @@ def multiply(service: Service, problem: Problem, **how: str) -> tuple[Product, f
         return product, float(np.linalg.norm(placed.c - reference) / np.linalg.norm(reference))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("trans_a", "trans_b", "batch"),
     [
@@ -60,6 +61,7 @@ def test_a_kernel_can_be_forced(service: Service, kernel: str) -> None:
     assert error < 1e-6
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("kernel", "problem"),

@@ -118,6 +118,7 @@ def test_every_operand_may_be_resident_and_the_result_too(service: Service, stac
     assert loads(service) == (before[0], before[1] + 1), "a result that stays is on the device already"
 
 
+@pytest.mark.rotating
 def test_an_operand_that_is_used_again_is_not_copied_again(service: Service) -> None:
     a, b = np.ones((2048, 2048), np.float32), np.ones((2048, 1), np.float32)
     put(service, "a", a)

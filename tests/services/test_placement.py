@@ -174,6 +174,7 @@ def test_others_products_take_their_turn_between_tiles(two: Service) -> None:
     assert tiles == len(seen)
 
 
+@pytest.mark.rotating
 def test_a_job_goes_on_where_a_device_is_lost_and_tells_what_each_made(two: Service, tmp_path: Path) -> None:
     with keeping(two, tmp_path, most=2**24) as results, two.matmul.reserve(LARGE, placement="all") as buffers:
         buffers.a[...], buffers.b[...] = 1, 2

@@ -79,6 +79,7 @@ def test_jobs_that_anything_names_stay(database: Database) -> None:
     assert found.job_id is None, "what the job found out holds without it"
 
 
+@pytest.mark.rotating
 def test_trials_go_unless_a_best_refers_to_them_and_then_their_jobs(database: Database) -> None:
     ended(database, "old", "new")
     add_job(database, "under way", state="running")

@@ -191,6 +191,7 @@ def test_a_job_that_was_given_more_does_more_and_its_finals_anew(room: House) ->
     assert first.trial.id not in [row.id for row in room.trials(job)]
 
 
+@pytest.mark.rotating
 def test_provisional_best_is_served_and_withdrawn_on_interruption(room: House) -> None:
     job, best = room.job(PROBLEM, CONFIGS), room.context.best
     seen = []
@@ -210,6 +211,7 @@ def test_provisional_best_is_served_and_withdrawn_on_interruption(room: House) -
     assert best.answer(PROBLEM).match == "default"
 
 
+@pytest.mark.rotating
 def test_where_nothing_could_be_measured_the_reasons_are_told(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     default = CATALOGUE["tiled"].default(PROBLEM, room.unit.device)
     break_tiled(monkeypatch, {default: "", CONFIGS[3]: "nonsense;"})

@@ -106,6 +106,7 @@ def test_quarantine_outlives_the_service_but_not_the_kernels_text(room: House, m
     assert Quarantine.load(room.database).holds(room.unit.device, "tiled", BAD) is None
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("body", "kind", "stage", "elsewhere"),
@@ -142,6 +143,7 @@ def test_finalist_wrong_on_hostile_operands_is_quarantined(room: House, monkeypa
     assert room.context.quarantine.holds(room.unit.device, "tiled", bad) is not None
 
 
+@pytest.mark.rotating
 def test_a_fault_and_its_trial_are_one_transaction(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     break_tiled(monkeypatch, {BAD: OFF})
     job = room.job(PROBLEM, [BAD, GOOD])
@@ -174,6 +176,7 @@ def test_a_product_whose_class_answers_wrong_is_made_by_the_next_answer(
     assert room.faults() == [fault]
 
 
+@pytest.mark.rotating
 @pytest.mark.usefixtures("short_ladder")
 def test_wrong_default_does_not_prevent_readiness(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     default = CATALOGUE["tiled"].default(Problem(256, 256, 256), room.unit.device)

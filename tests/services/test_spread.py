@@ -117,6 +117,7 @@ def multiplied(service: Service, size: int, device: str | None = None) -> str:
         return made.device.id
 
 
+@pytest.mark.rotating
 def test_products_at_the_same_time_are_made_on_both_devices(pair: Service) -> None:
     for device in (ONE, OTHER):
         multiplied(pair, 512, device)  # verified there, and what it takes is known

@@ -60,6 +60,7 @@ def made(service: Service, problem: Problem, **how: Any) -> Product:
     return result
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("problem", [LARGE, replace(LARGE, batch=3), Problem(5000, 40, 90), Problem(33, 9000, 70)])
 def test_tiles_cover_c_once_fit_the_memory_and_share_a_panel_with_the_next(small: Service, problem: Problem) -> None:
@@ -121,6 +122,7 @@ def test_each_element_is_summed_as_in_a_product_that_fits(small: Service, servic
     assert np.array_equal(kept[0], kept[1])
 
 
+@pytest.mark.rotating
 def test_panels_are_copied_once_a_row_and_dropped_at_the_end(small: Service) -> None:
     cache = small.matmul.device_cache
     made(small, LARGE)

@@ -61,6 +61,7 @@ def room(unit: Unit) -> Room:
     return Room(unit)
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("body", "stage", "kind"),
@@ -111,6 +112,7 @@ def kill_outside(pid: int, delay: float) -> threading.Timer:
     return timer
 
 
+@pytest.mark.rotating
 def test_child_killed_from_outside_is_not_held_against_the_config(room: Room) -> None:
     assert isinstance(room.attempt(RIGHT), Measured)
     pid = room.unit.trials.pid
@@ -123,6 +125,7 @@ def test_child_killed_from_outside_is_not_held_against_the_config(room: Room) ->
     assert isinstance(outcome, Measured), outcome
 
 
+@pytest.mark.rotating
 def test_child_killed_from_outside_again_costs_one_trial_and_is_no_fault(room: Room) -> None:
     assert isinstance(room.attempt(RIGHT), Measured)
     pids: list[int] = []
@@ -158,6 +161,7 @@ def test_the_vendors_library_is_attempted_as_a_contender(room: Room) -> None:
     assert (outcome.kernel, outcome.config) == ("vendor", Config(()))
 
 
+@pytest.mark.rotating
 def test_a_kernel_that_is_right_on_plain_operands_only_is_found_out(room: Room) -> None:
     plain = "c[row * n + col] = sum != sum ? 0 : sum;"  # it swallows NaN
     launch = naive(room.unit, PROBLEM, plain)

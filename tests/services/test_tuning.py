@@ -277,6 +277,7 @@ def test_events_resume_after_any_of_them(service: Service, tuned: JobRecord) -> 
         assert service.jobs.events(tuned.id, event.id) == events[position + 1 :]
 
 
+@pytest.mark.rotating
 def test_a_running_job_is_cancelled_within_one_trial(service: Service) -> None:
     job = service.tuning.submit(order(64, trials=None, seconds=60.0), ANONYMOUS)
     first = threading.Event()
@@ -312,6 +313,7 @@ def test_a_product_is_served_while_a_tune_runs(service: Service) -> None:
     assert finish(service, job).state == "cancelled"
 
 
+@pytest.mark.rotating
 def test_a_killed_trial_child_costs_one_trial(service: Service) -> None:
     job = service.tuning.submit(order(30, trials=4), ANONYMOUS)
     while not service.jobs.trials(job_id=job.id):

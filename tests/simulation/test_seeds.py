@@ -15,6 +15,7 @@ from app.services.tuning.job_queue import JobQueue
 from tests.simulation.seeds import RUNS, runs
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("what", "count"),
@@ -34,6 +35,7 @@ def test_no_seed_breaks_what_is_promised(what: str, count: int) -> None:
     assert tally.runs == count
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("what", RUNS)
 def test_a_seed_is_the_same_run_whenever_it_is_run(what: str) -> None:
     run = RUNS[what]
@@ -68,6 +70,7 @@ def test_a_lost_wake_up_is_found() -> None:
     assert any("is queued after 120.0 s" in one or "waits for" in one for one in found)
 
 
+@pytest.mark.rotating
 def test_an_end_that_is_told_and_not_kept_is_found() -> None:
     def end(self: JobService, job_id: str, *_: object, **__: object) -> None:
         self.mark_inactive(job_id)

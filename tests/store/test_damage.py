@@ -90,6 +90,7 @@ def test_a_database_that_is_empty_now_is_refused_until_that_is_wanted(file: Path
     assert start(file) == [], "SQLite drops the log of an empty file"
 
 
+@pytest.mark.rotating
 def test_a_log_that_is_gone_is_told_of_and_what_was_in_the_file_is_served(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,6 +130,7 @@ def test_tables_without_a_schemas_number_are_refused(file: Path) -> None:
         start(file)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("more", [False, True], ids=["a name", "a name and the statement"])
 def test_a_damaged_text_of_the_schema_is_refused(file: Path, *, more: bool) -> None:
     start(file)
@@ -139,6 +141,7 @@ def test_a_damaged_text_of_the_schema_is_refused(file: Path, *, more: bool) -> N
         start(file)
 
 
+@pytest.mark.rotating
 def test_a_lock_that_was_removed_lets_no_second_owner_in(tmp_path: Path) -> None:
     file = tmp_path / "tilewise.db"
     with process(OWNER, url(file)) as (child, output):

@@ -71,6 +71,7 @@ def test_every_acknowledged_trial_survives_a_kill(database_url: str) -> None:
         assert done == len(stored), "a trial and its job's progress are one transaction"
 
 
+@pytest.mark.rotating
 def test_a_killed_writer_leaves_a_sound_file(sqlite_url: str) -> None:
     migrate(sqlite_url)
     with open_database(sqlite_url) as database:

@@ -42,6 +42,7 @@ def test_an_owner_migrates_reads_and_writes(database_url: str) -> None:
             pass
 
 
+@pytest.mark.rotating
 def test_an_owner_killed_outright_frees_its_database(database_url: str) -> None:
     with process(OWNER, database_url, FIRST) as (child, output):
         assert output.readline() == "owned\n"

@@ -135,6 +135,7 @@ def test_the_migrations_make_the_tables_that_the_program_declares(database_url: 
         command.check(configuration(connection))
 
 
+@pytest.mark.rotating
 def test_a_new_database_is_made_as_the_migrations_would_make_it(database_url: str) -> None:
     with changing(database_url) as connection:
         command.upgrade(configuration(connection), "head")
@@ -155,6 +156,7 @@ def test_the_revisions_are_those_that_alembic_finds() -> None:
     assert scripts.get_heads() == [schema.revisions()[-1]] == [HEAD]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("made", [False, True], ids=["empty", "current"])
 def test_a_start_that_has_nothing_to_migrate_loads_no_migrations(sqlite_url: str, made: bool) -> None:
     if made:
@@ -169,6 +171,7 @@ def test_a_start_that_has_nothing_to_migrate_loads_no_migrations(sqlite_url: str
     assert found.stdout == f"{HEAD}\n\n"
 
 
+@pytest.mark.rotating
 def test_the_schema_goes_down_to_nothing_and_up_again(database_url: str) -> None:
     migrate(database_url)
     store_a_best(database_url)
@@ -206,6 +209,7 @@ def test_a_newer_schema_is_refused_with_what_to_do(database_url: str) -> None:
         migrate(database_url)
 
 
+@pytest.mark.rotating
 def test_a_later_revision_keeps_what_is_stored_and_what_refers_to_it(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +231,7 @@ def test_a_later_revision_keeps_what_is_stored_and_what_refers_to_it(
     assert kept.config == TRIAL.config
 
 
+@pytest.mark.rotating
 def test_parameters_of_kernels_are_renamed_wherever_a_config_is_stored(database_url: str) -> None:
     old = {"BM": 64, "HELD": 2, "STREAM_K": 132, "PER": 1, "GROUP": 8}
     new = {"BM": 64, "MIN_BLOCKS": 2, "STREAM_K_SMS": 132, "BATCH_PER_BLOCK": 1, "GROUP_M": 8}

@@ -57,6 +57,7 @@ COMPILED = replace(
 
 
 class TestTrials:
+    @pytest.mark.rotating
     @pytest.mark.parametrize("record", [TRIAL, REJECTED, COMPILED], ids=["measured", "rejected", "compiled"])
     def test_a_trial_comes_back_exactly_as_it_was_saved(self, database: Database, record: TrialRecord) -> None:
         add_job(database)

@@ -38,6 +38,7 @@ def config(number: int) -> Config:
 
 
 class TestRounds:
+    @pytest.mark.rotating
     def test_a_config_has_one_trial_of_each_round_in_a_job(self, database: Database) -> None:
         add_job(database)
         saved = [add_trial(database, replace(TRIAL, round=name)) for name in ("search", "final", "report")]

@@ -132,6 +132,7 @@ def tuned(database: Database) -> dict[str, Any]:
     return {"trial_id": search.id, "naive_id": default.id, "tiled_id": search.id, "vendor_id": vendor.id}
 
 
+@pytest.mark.rotating
 def test_going_back_leaves_one_trial_of_each_config_and_the_bests_on_it(database_url: str) -> None:
     migrate(database_url)
     with open_database(database_url) as database:

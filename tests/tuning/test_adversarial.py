@@ -96,6 +96,7 @@ def is_legal(kernel: Kernel, config: Config, problem: Problem) -> bool:
     return kernel.space.refusal(config, problem, device_of("sm_90")) is None
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("name", "dtype", "precision"),
     [("direct_tensor", "float16", "strict"), ("rank_k", "float32", "tf32"), ("rank_k", "bfloat16", "strict")],

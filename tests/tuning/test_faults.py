@@ -70,6 +70,7 @@ def is_well(unit: Unit) -> bool:
     return isinstance(attempt(unit, faulty(unit, RIGHT)), Measured)
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("body", "stage", "reason"),
@@ -178,6 +179,7 @@ def test_a_launch_that_runs_out_of_memory_costs_one_trial(unit: Unit) -> None:
     assert is_well(unit)
 
 
+@pytest.mark.rotating
 def test_a_child_that_is_killed_from_outside_costs_one_trial(unit: Unit) -> None:
     assert is_well(unit)
     before = unit.trials.pid
@@ -193,6 +195,7 @@ def test_a_child_that_is_killed_from_outside_costs_one_trial(unit: Unit) -> None
     assert unit.trials.pid != before
 
 
+@pytest.mark.rotating
 def test_a_finalist_that_is_wrong_only_on_a_neighbour_is_told_where(unit: Unit) -> None:
     """Right for every k that is a multiple of 8: the others lose the last terms."""
     bench = trial.FixtureKey("job", PROBLEM, 3)
@@ -221,6 +224,7 @@ def test_small_tune_ends_with_a_best_beside_the_vendor(unit: Unit) -> None:
     assert isinstance(final.vendor, Measured) or unit.vendor.name is None
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("shape", "trans_a", "trans_b", "dtype"),

@@ -70,6 +70,7 @@ def test_auto_is_within_2_percent_of_the_best_in_150_trials(recording: Recording
     assert median(chosen) <= 1.02 * best
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 def test_what_is_told_of_the_winner_is_what_it_takes(recording: Recording) -> None:
     _, final = tuned(recording, "random", 3, 60)

@@ -99,6 +99,7 @@ class TestStrategy:
             one.tell(config, timed(config))
         assert one.ask(8) == [space[-1]]
 
+    @pytest.mark.rotating
     def test_takes_in_a_config_of_another_space(self, name: str, count: int) -> None:
         one = strategy(name, inputs(configs(count)), seed=3)
         one.tell(Config.of({"gone": 1}), 1e-9)

@@ -184,6 +184,7 @@ def test_an_element_of_a_deep_sum_that_lost_one_term_is_told() -> None:
     assert reason is not None
 
 
+@pytest.mark.rotating
 def test_largest_error_tells_what_relative_l2_lets_pass() -> None:
     what = problem(2048, 2048, 64, dtype="float16")
     a, b, reference = case(what)

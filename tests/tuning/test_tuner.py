@@ -110,6 +110,7 @@ def run(
     ] if finals else None
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("strategy", ["exhaustive", "random", "genetic", "auto"])
 def test_without_a_budget_every_legal_config_is_attempted_once(strategy: str) -> None:
@@ -300,6 +301,7 @@ def test_the_finals_default_is_the_highest_kernels_that_has_one() -> None:
     assert (final.default.kernel, final.default.config) == ("naive", KERNELS[0].default(PROBLEM, DEVICE))
 
 
+@pytest.mark.rotating
 def test_auto_leaves_a_kernel_that_cannot_catch_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(launch: Launch) -> float:
         return 1e-3 * (1 + launch.threads / 1024) * (50 if launch.kernel == "naive" else 1)

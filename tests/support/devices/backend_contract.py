@@ -103,6 +103,7 @@ def generator() -> np.random.Generator:
 class Contract:
     """What any Backend must do; a subclass gives the fixture `backend`."""
 
+    @pytest.mark.rotating
     @pytest.mark.parametrize(("name", "dtype", "trans_a", "trans_b"), NAMED_CLASSES)
     def test_integer_products_are_exact_within_their_edges(
         self, backend: Backend, name: str, dtype: str, trans_a: bool, trans_b: bool
@@ -124,6 +125,7 @@ class Contract:
             assert (landing[:PAGE] == POISON).all()
             assert (landing[-PAGE:] == POISON).all()
 
+    @pytest.mark.rotating
     @pytest.mark.parametrize("name", [LONG.get(name, name) for name in KERNELS])
     def test_a_grid_of_more_than_65535_work_items_is_right(self, backend: Backend, name: str) -> None:
         draw = generator()
