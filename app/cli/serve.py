@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import ipaddress
 import logging
@@ -79,14 +80,24 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
         try:
-            server.run(sockets=[] if listener is None else [listener])
+            _run(server, listener, settings)
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
             return
-        except SystemExit:
-            server.started = False  # versions of uvicorn differ in whether they say so by this exception
         if not server.started:
             raise plain.refusal or StartRefused("the service did not start: its log says why")
+
+
+def _run(server: _Announcing, listener: socket.socket | None, settings: Settings) -> None:
+    """Serve until the service ends; raises StartRefused if another socket listens on the port by now."""
+    try:
+        server.run(sockets=[] if listener is None else [listener])
+    except SystemExit:
+        server.started = False  # versions of uvicorn differ in whether they say so by this exception
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or settings.port == "off":
+            raise
+        raise _taken(settings.host, settings.port, error) from error
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -157,13 +168,18 @@ def _unix_address(path: Path) -> str:
 def _listener(host: str, port: int) -> socket.socket:
     """A bound socket that does not listen yet: until the service has started, callers are turned away, not kept."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Sockets with this option share a port until one of them listens: one that the system chooses would not be ours.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, port != 0)
     try:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise StartRefused(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+        raise _taken(host, port, error) from error
     return listener
+
+
+def _taken(host: str, port: int, error: OSError) -> StartRefused:
+    return StartRefused(f"cannot listen on {host} port {port}: {error.strerror or error}")
 
 
 def _address(listener: socket.socket, scheme: str) -> str:
@@ -232,7 +248,11 @@ class _Announcing(Server):
         self._addresses = list(dict.fromkeys([address, *unix]))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except OSError:  # a socket cannot listen
+            await self.lifespan.shutdown()
+            raise
         gc.collect()
         gc.set_threshold(*_SERVING)
         gc.freeze()  # what lives as long as the process is not looked through again while a request waits

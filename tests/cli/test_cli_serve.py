@@ -18,8 +18,10 @@ import httpx
 import numpy as np
 import pytest
 
+from app.cli import serve
 from app.cli.spawn import Started, started
 from tests.support.cli.command_line import Run
+from tests.support.waiting import until
 from tilewise import Client
 
 pytest_plugins = ["tests.support.cli.command_line"]
@@ -82,6 +84,28 @@ def test_a_port_that_is_taken_is_said_in_a_sentence(tmp_path: Path) -> None:
         )
     assert ran.returncode == 1
     assert ran.stderr == f"tilewise: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+
+
+@pytest.mark.slow
+def test_a_port_that_another_takes_while_the_service_starts_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        command = [*COMMAND, "serve", "--port", str(port)]
+        with subprocess.Popen(command, env=environment(tmp_path), stderr=subprocess.PIPE, text=True) as starting:
+            until((tmp_path / "tilewise.db").exists)  # it has bound its socket, and does not listen yet
+            other.listen()
+            _, told = starting.communicate(timeout=60)
+    assert starting.returncode == 1
+    assert told == f"tilewise: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+
+
+def test_a_port_that_the_system_chose_is_shared_with_nobody() -> None:
+    with serve._listener("127.0.0.1", 0) as listener, socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match="in use"):
+            other.bind(listener.getsockname())
 
 
 @pytest.mark.slow
