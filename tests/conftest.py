@@ -33,7 +33,7 @@ for _name in [name for name in os.environ if name.startswith("TILEWISE_")]:
 TOGETHER = ("tests/services/", "tests/api/", "tests/cli/", "tests/client/")
 # Marks of what the default run leaves out.
 LEFT_OUT = ("cuda", "slow", "sampling", "sweep", "timing", "browser")
-# Of the tests that take seconds a run has one in so many.
+# Of the tests that take a second or more a run has one in so many.
 _ROTATION = 3
 # Files of few long tests that share nothing: given out one by one, and last, they leave no worker idle at the end.
 APART = ("tests/tuning/test_recorded_spaces.py", "tests/kernels/test_skinny.py")

@@ -40,6 +40,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _built(ROOT / "tilewise", tmp_path_factory.mktemp("client"))
 
 
+@pytest.mark.rotating
 def test_the_wheel_holds_every_file_of_the_packages_and_the_client(wheel: Path) -> None:
     client = {BUNDLE + path.relative_to(ROOT).as_posix() for path in _files("tilewise")}
     service = {path.relative_to(ROOT).as_posix() for path in _files(*PACKAGES)} - {"app/tilewise.pth"}

@@ -185,6 +185,7 @@ def test_a_job_that_waits_is_cancelled_at_once(client: httpx.Client) -> None:
         assert ended(client, place)["state"] in {"cancelled", "succeeded"}
 
 
+@pytest.mark.rotating
 def test_a_client_that_goes_away_cancels_its_product_that_waits(live: Started, client: httpx.Client) -> None:
     place = slow(client)
     a, b = operands(50, 50, 50)

@@ -15,6 +15,7 @@ from tilewise import Client
 _HIT = "import sys; from tilewise import Client; print(Client(sys.argv[1]).cache_get('shared', 'one'))"
 
 
+@pytest.mark.rotating
 def test_what_one_process_puts_a_second_one_hits(live: Started) -> None:
     with Client(live.url) as tilewise:
         assert tilewise.cache_get("shared", "one") is None

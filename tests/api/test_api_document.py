@@ -40,6 +40,7 @@ def validate(document: dict[str, Any], value: Any, schema: dict[str, Any]) -> No
     jsonschema_rs.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
 
 
+@pytest.mark.rotating
 def test_operations_are_named_after_their_functions(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(set(names)) == len(names)

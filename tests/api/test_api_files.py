@@ -93,6 +93,7 @@ def test_a_name_that_leads_elsewhere_is_refused(files: Files, name: str) -> None
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("query", "code"),
     [

@@ -401,6 +401,7 @@ def test_products_are_of_the_versions_they_name_whatever_others_do(client: httpx
     assert "Traceback" not in live.log.read_text()
 
 
+@pytest.mark.rotating
 def test_the_openapi_document_tells_of_matrices(client: httpx.Client) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     one, all_ = paths["/matrices/{name}"], paths["/matrices"]

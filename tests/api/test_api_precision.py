@@ -29,6 +29,7 @@ def test_what_cannot_be_emulated_here_is_strict_and_says_why(client: httpx.Clien
     assert answer.headers["x-declined"] == answer.json()["declined"]
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("kernel", [None, "naive", "tiled", "vendor"])
 def test_what_has_no_tf32_here_is_strict_although_it_is_allowed(client: httpx.Client, kernel: str | None) -> None:

@@ -71,6 +71,7 @@ def bound(dtype: str) -> float:
     return 1e-4 if dtype == "float32" else 1e-12
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("media", SENT)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

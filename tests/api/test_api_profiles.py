@@ -25,6 +25,7 @@ def made(live: Started) -> tuple[Job, Profile]:
     return job, found
 
 
+@pytest.mark.rotating
 def test_a_profile_is_a_job_and_each_figure_says_where_it_is_from(made: tuple[Job, Profile]) -> None:
     job, found = made
     assert (job.kind, job.state, job.result) == ("profile", "succeeded", {"profile": job.id})

@@ -164,6 +164,7 @@ def test_pages_and_documents_work_with_no_internet(client: httpx.Client) -> None
             assert link.startswith("data:") or client.get(link).status_code == 200, link
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", sorted(str(path.relative_to(app.web.STATIC)) for path in PAGES))
 def test_pages_fetch_nothing_from_elsewhere(client: httpx.Client, name: str) -> None:
     """What is vendored names its licence's address; that it asks nobody is seen in a browser."""

@@ -22,6 +22,7 @@ def kinds(answer: str) -> list[str]:
     return [each[0] for each in answer.split() if each.isdigit()]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_was_kept_is_answered_like_it(found: Mapping[str, Target], name: str) -> None:
     corpus = read(name)

@@ -103,6 +103,7 @@ NUMBERS = st.sampled_from([0, 1, -2.5, 1e3, "NaN", "Infinity", "-Infinity"])
 SPACES = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", " : ")])
 
 
+@pytest.mark.rotating
 @given(
     shape=st.lists(st.integers(1, 4), min_size=2, max_size=3),
     data=st.data(),

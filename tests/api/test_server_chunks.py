@@ -114,6 +114,7 @@ def test_a_trailer_is_never_taken_for_a_header(wired: Wired, cut: str) -> None:
         assert answers.read()[::2] == (200, b"host: localhost; content-length: 0; x: of its own; ")
 
 
+@pytest.mark.rotating
 def test_a_chunked_body_that_nobody_reads_stays_in_the_systems_memory(wired: Wired) -> None:
     with wired.connect(receive_buffer=2**14) as connection, Answers(connection) as answers:
         connection.sendall(EMITTED + b"%x\r\n" % FLOOD)
@@ -170,6 +171,7 @@ def test_silence_after_an_early_answer_ends_the_connection(strict: Wired, more: 
         assert rest(answers) == b""
 
 
+@pytest.mark.rotating
 def test_rest_of_an_early_answered_body_is_not_dropped_for_ever(strict: Wired) -> None:
     with strict.connect() as connection, Answers(connection) as answers:
         connection.sendall(REFUSED)

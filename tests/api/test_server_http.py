@@ -235,6 +235,7 @@ def test_a_head_is_waited_for_no_longer_than_a_stalled_client(strict: Wired) -> 
     head_stalls(strict)
 
 
+@pytest.mark.rotating
 def test_a_body_that_stalls_is_answered_408(strict: Wired) -> None:
     for path in ("/landed", "/landed?step=1000"):
         body_stalls(strict, path)

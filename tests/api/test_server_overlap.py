@@ -196,6 +196,7 @@ def test_pieces_that_the_device_has_no_memory_for_come_with_the_product(pocl: Ru
         finished(connection, answers, a)
 
 
+@pytest.mark.rotating
 def test_an_operand_that_waits_on_the_device_gives_way_to_a_product(pocl: Running) -> None:
     a, other = column(LARGE + 4), column(2**22)
     with half_sent(pocl, a) as (connection, answers):

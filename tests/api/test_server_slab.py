@@ -40,6 +40,7 @@ def released(wired: Wired, count: int) -> None:
         time.sleep(0.002)
 
 
+@pytest.mark.rotating
 def test_a_slow_reader_gets_every_byte_of_its_own_answer(wired: Wired) -> None:
     size = 20_000_000
     wired.released.clear()

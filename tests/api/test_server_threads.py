@@ -97,6 +97,7 @@ def test_clients_that_stall_hold_no_thread(wired: Wired, moved: list[int]) -> No
             each.close()
 
 
+@pytest.mark.rotating
 def test_a_client_that_stops_is_told_in_time(wired: Wired) -> None:
     with wired.connect() as connection, Answers(connection) as answers:
         began = time.monotonic()
@@ -118,6 +119,7 @@ def test_clients_that_break_off_leave_nothing(wired: Wired) -> None:
     until(lambda: descriptors() <= before)
 
 
+@pytest.mark.rotating
 def test_threads_send_answers_whole_beside_one_that_nobody_reads(wired: Wired, moved: list[int]) -> None:
     wired.released.clear()
     with wired.connect() as connection, Answers(connection) as answers:

@@ -146,6 +146,7 @@ def test_a_client_that_ends_its_side_of_tls_has_no_answer(loop: Loop, files: Tls
             assert len(heard) < 700, "the session's tickets, and no answer"
 
 
+@pytest.mark.rotating
 def test_one_connection_too_many_hears_so_over_tls(loop: Loop, files: TlsFiles) -> None:
     limits = ConnectionLimits(2, 2, problem)
     with served(loop, tls=ReloadingTls(files), connections=limits) as wired, contextlib.ExitStack() as stack:
@@ -165,6 +166,7 @@ def _serves(wired: Wired) -> bool:
         return answer(secured).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.rotating
 def test_the_gate_refuses_a_body_before_it_is_sent_over_tls(loop: Loop, files: TlsFiles) -> None:
     def shut(*_: object) -> Response:
         return problem(503, "queue_full", "there is no room")

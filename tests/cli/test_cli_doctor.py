@@ -30,6 +30,7 @@ def test_doctor_examines_everything_and_has_each_device_make_a_product(run: Run,
     assert all(check["advice"] for check in checks.values() if check["state"] != "ok")
 
 
+@pytest.mark.rotating
 def test_doctor_says_what_is_not_restricted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWISE_DEVICES", "none")
 

@@ -73,6 +73,7 @@ def test_help_shows_flags_without_a_value_and_arguments_without_braces(run: Run,
     assert run("help", command).out == shown
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("words", [["help"], ["-h"], ["--help"]])
 def test_help_is_a_word_too(run: Run, words: list[str]) -> None:
     ran = run(*words)

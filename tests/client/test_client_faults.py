@@ -87,6 +87,7 @@ def stalled(ask: Ask, said: bytes) -> None:
         assert len(server.requests) == 1
 
 
+@pytest.mark.rotating
 def test_a_service_that_stalls_is_not_waited_for_forever(ask: Ask) -> None:
     for said in (STALL, WHOLE[:-3] + STALL, WHOLE[:10] + STALL):
         stalled(ask, said)
@@ -205,6 +206,7 @@ def test_a_header_cannot_smuggle_another(ask: Ask) -> None:
     assert b"\r\nAuthorization: Bearer x\r\n" in server.requests[0]
 
 
+@pytest.mark.rotating
 def test_tls_is_spoken_and_its_certificate_is_looked_at(ask: Ask, tmp_path: Path) -> None:
     pem, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]

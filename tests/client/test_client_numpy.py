@@ -148,6 +148,7 @@ def test_out_takes_what_numpys_takes(multiply: Multiply, case: Case, more: int, 
     assert close(outs[1], a, b, precise)
 
 
+@pytest.mark.rotating
 @many(60)
 @hypothesis.given(
     first=st.lists(st.integers(0, 3), max_size=4).map(tuple), second=st.lists(st.integers(0, 3), max_size=4).map(tuple)

@@ -44,6 +44,7 @@ def numbers(*shape: int, dtype: str = "float64") -> Array:
     return np.arange(np.prod(shape), dtype=dtype).reshape(shape) % 7
 
 
+@pytest.mark.rotating
 def test_a_matrix_that_is_kept_is_an_operand_on_either_side(client: Client) -> None:
     w, x = numbers(6, 5), numbers(4, 6)
     kept = client.put("w", w)

@@ -103,6 +103,7 @@ def test_export_for_a_gpu_that_is_not_here_has_cubin_and_old_ptx(service: Served
     assert (manifest["config"], manifest["measured"]["match"]) == (given, "given")
 
 
+@pytest.mark.rotating
 @pytest.mark.skipif(find_spec("cupy") is None, reason="NVRTC is loaded by CuPy")
 def test_sass_is_what_nvdisasm_says_or_a_sentence_says_that_there_is_none(service: Served) -> None:
     problem, given = Problem(256, 256, 256, dtype="float16"), {"BM": 32, "BN": 32, "BK": 32}

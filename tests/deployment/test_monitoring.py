@@ -124,6 +124,7 @@ def test_gpus_metrics_follow_the_rules_and_are_documented() -> None:
     assert told["tilewise_device_memory_errors_total"][0] == "counter"
 
 
+@pytest.mark.rotating
 @promtool
 def test_the_rules_are_promtools_and_fire_on_their_faults_alone() -> None:
     for words in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):

@@ -97,6 +97,7 @@ def test_the_watchdog_is_this_processs_own(variables: dict[str, str], seconds: f
     assert notifier.watchdog_seconds == seconds
 
 
+@pytest.mark.rotating
 def test_the_watchdog_is_fed_only_while_the_event_loop_answers(tmp_path: Path) -> None:
     name = str(tmp_path / "notify")
 

@@ -45,6 +45,7 @@ def test_function_that_offers_the_device_ends_of_itself(make: Making, lease: Lea
     assert lease.try_acquire(Priority.PRODUCT) is not None
 
 
+@pytest.mark.rotating
 def test_function_that_ignores_its_stop_is_killed(make: Making, lease: Lease) -> None:
     child, switch = make(), Switch()
     before = child.call(child_functions.pid)
@@ -80,6 +81,7 @@ def test_a_call_that_waits_for_the_device_is_stopped_and_leaves_the_queue(make: 
     assert child.call(child_functions.pid) == before
 
 
+@pytest.mark.rotating
 def test_a_call_that_waits_for_another_is_stopped_before_it_begins(make: Making) -> None:
     child, switch = make(), Switch()
     child.start()

@@ -33,6 +33,7 @@ def fleet(cache_dir: Path) -> Iterator[Fleet]:
         yield fleet
 
 
+@pytest.mark.rotating
 def test_the_cpu_is_a_device_with_two_children_and_a_vendor(fleet: Fleet) -> None:
     unit = fleet.unit("opencl:0")
     assert unit is fleet.unit()
@@ -113,6 +114,7 @@ def test_a_setting_that_means_nothing_refuses_to_start(devices: str, tmp_path: P
         pass
 
 
+@pytest.mark.rotating
 def test_closing_a_fleet_leaves_no_process_and_no_descriptor(cache_dir: Path) -> None:
     before = child_functions.descriptors()
     with open_fleet("opencl", cache_dir, 2**20) as fleet:

@@ -121,6 +121,7 @@ def test_a_child_that_stops_while_it_starts_is_replaced(make: Making) -> None:
     assert child.hangs == 1
 
 
+@pytest.mark.rotating
 def test_calls_of_a_child_that_cannot_be_killed_are_refused_at_once(
     make: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:

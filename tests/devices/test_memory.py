@@ -38,6 +38,7 @@ def test_phase_over_its_memory_limit_ends_its_child(make: Making) -> None:
     assert child.call(child_functions.echo, 1) == ("state", 1)
 
 
+@pytest.mark.rotating
 def test_memory_that_is_allowed_is_had(make: Making) -> None:
     child = make()
     assert child.call(child_functions.take_memory, 512 * MIB, None) == 512 * MIB
@@ -45,6 +46,7 @@ def test_memory_that_is_allowed_is_had(make: Making) -> None:
     assert child.generation == 1
 
 
+@pytest.mark.rotating
 def test_bound_of_compiling_is_lifted_after_it(make: Making) -> None:
     child = make()
     before = child.call(child_functions.data_limit)
@@ -85,6 +87,7 @@ def test_text_that_compiles_for_ever_costs_its_deadline(fleet: Fleet) -> None:
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.rotating
 def test_cuda_text_that_compiles_into_any_memory_costs_its_compiler(make: Making, tmp_path: Path) -> None:
     pytest.importorskip("cupy")
     text = DOUBLING + '\nextern "C" __global__ void matmul(int *c) { T40 }\n'

@@ -157,6 +157,7 @@ def test_a_setup_that_hangs_is_killed(make: Making) -> None:
     assert failure.value.facts["stage"] == "start"
 
 
+@pytest.mark.rotating
 def test_a_lease_pauses_the_phase_around_it(make: Making) -> None:
     child = make()
     child.call(child_functions.lease_then_linger, 0.6, 0.1)
@@ -257,6 +258,7 @@ def test_an_offer_renews_the_deadline(make: Making) -> None:
     assert make().call(child_functions.launch_and_offer, 6, 0.1, 0.4) < 0.1
 
 
+@pytest.mark.rotating
 def test_calls_wait_for_each_other_and_the_better_priority_goes_first(make: Making) -> None:
     child = make()
     child.start()

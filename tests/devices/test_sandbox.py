@@ -49,6 +49,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.mark.rotating
 @confining
 @pytest.mark.parametrize("role", ["products", "trials"])
 def test_a_devices_process_reaches_no_network_no_other_file_and_no_other_process(

@@ -99,6 +99,7 @@ def _argument(argument: str | int | QueuedMap) -> str:
     return f"p{OPERANDS.index(argument)}" if isinstance(argument, str) else str(argument)
 
 
+@pytest.mark.rotating
 def test_every_kernel_of_the_catalogue_has_a_case(cases: list[Case]) -> None:
     assert {case.winner.kernel for case in cases} == set(CATALOGUE)
     entries = {launch.build.entry for case in cases for launch in in_order(case.launch)}
@@ -126,6 +127,7 @@ def test_what_the_service_would_launch_of_a_config_is_in_its_class_unless_a_need
         assert lines_of_python(found) == lines_of(case.launch)
 
 
+@pytest.mark.rotating
 @pytest.mark.skipif(which("gcc") is None, reason="there is no gcc")
 def test_c_gives_the_launch_of_the_service_and_refuses_what_python_refuses(
     cases: list[Case], drawn: list[tuple[int, Problem, QueuedLaunches | None]], tmp_path: Path

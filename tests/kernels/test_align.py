@@ -82,6 +82,7 @@ def test_operands_are_ragged_whose_stored_rows_are_not_whole_16_bytes() -> None:
     assert numpy_dtype("float32").itemsize * 4 == 16
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("architecture", ["sm_90", *(pytest.param(each, marks=pytest.mark.slow) for each in DEVICES)])
 def test_it_compiles_and_spills_nothing(architecture: str, tmp_path: Path) -> None:
     for dtype in ("float16", "float32"):

@@ -56,6 +56,7 @@ def test_the_space_is_rich(problem: Problem, dtype: str) -> None:
     assert len(SPACE.legal(replace(problem, dtype=dtype), PROCESSOR)) >= 50
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("device", [H200, TURING, PROCESSOR], ids=["sm_90", "sm_75", "opencl"])
 def test_building_configs_up_finds_what_asking_each_one_finds(device: Device) -> None:
     problem = Problem(40, 30, 50, 20, "float64", trans_a=True)
@@ -128,6 +129,7 @@ def test_a_launch_is_counted_as_by_hand() -> None:
     assert registers(tiled.config, replace(tiled.problem, dtype="float64")) == 2 * (32 + 2 * 8 + 4) + 72
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("device", [H200, TURING, PROCESSOR], ids=["sm_90", "sm_75", "opencl"])
 def test_a_default_is_legal_for_whatever_it_suits(device: Device) -> None:
     rng = seeded()

@@ -162,6 +162,7 @@ def test_whatever_the_rules_leave_compiles_and_spills_little(architecture: str, 
             assert cubin.registers <= register_limit(chosen, device), (chosen, problem.key)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "name",
     [name if number % 3 == 0 else pytest.param(name, marks=pytest.mark.slow) for number, name in enumerate(CATALOGUE)],
@@ -177,6 +178,7 @@ def test_cuda_refuses_a_text_with_a_parameter_missing(name: str, tmp_path: Path)
             cuda.compile_cubin(without, "sm_90", tmp_path)
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @crossed(dtype=CATALOGUE["tiled"].dtypes, trans_a=(False, True), trans_b=(False, True))
 def test_the_compilers_shared_memory_is_the_spaces(dtype: str, trans_a: bool, trans_b: bool, tmp_path: Path) -> None:

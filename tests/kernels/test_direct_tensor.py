@@ -111,6 +111,7 @@ CASES = [
 ]
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(("dtype", "values", "turned", "shape", "batch", "shift"), CASES)
 def test_products_of_integers_are_exact(
@@ -123,6 +124,7 @@ def test_products_of_integers_are_exact(
     assert np.array_equal(c, rounded(problem, a, b))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("k", [16, 31, 64])
 def test_what_is_verified_before_serving_is_right(k: int) -> None:
     problem = Problem(1024, 1024, k, dtype="float16")
@@ -146,6 +148,7 @@ def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:
     assert (c == np.inf).all()
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("turned", range(4))
 def test_whole_operands_move_in_16_bytes_at_once(turned: int, tmp_path: Path) -> None:

@@ -204,6 +204,7 @@ def test_defaults_compile_and_spill_nothing(
     check_compiled(DOUBLE_TENSOR.default(replace(CUBE, m=size, n=size), device), turned, device, tmp_path)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("architecture", sorted(DEVICES))
 @pytest.mark.parametrize("count", [1, pytest.param(30, marks=pytest.mark.slow)])
 def test_whatever_the_rules_leave_compiles_and_spills_nothing(architecture: str, count: int, tmp_path: Path) -> None:
@@ -249,6 +250,7 @@ CASES = [
 ]
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(("chosen", "device", "turned", "shape", "batch", "shift"), CASES)
 def test_integer_products_are_exact_without_bank_conflicts(

@@ -121,6 +121,7 @@ def hostile(kind: str, seed: int, k: int = LEAST_K) -> Pair:
     return a.astype(np.float32), b.astype(np.float32)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("core", [AMPERE, HOPPER], ids=["A100", "H100"])
 def test_what_is_not_declined_is_within_the_bound_of_every_element(kind: str, core: Core) -> None:
@@ -278,6 +279,7 @@ def test_denormal_and_mixed_lines_are_split_as_they_are() -> None:
     check_planes(Split(problem, *stored(problem, a, b)), a, b)
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(("kind", "verdict"), SPOILT.items())
 def test_operands_out_of_range_are_declined_with_a_reason(kind: str, verdict: int) -> None:

@@ -153,6 +153,7 @@ def test_random_tf32_operands_lose_what_rounding_them_to_11_bits_loses() -> None
     assert 1e-4 < error < 5e-4
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("values", [{"BN": 32}, UPSIDE | {"BM": 32}])
 def test_not_a_number_comes_into_its_row_and_column_alone(values: dict[str, int]) -> None:
     problem = Problem(72, 72, 72, **HALF)

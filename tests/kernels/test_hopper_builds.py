@@ -65,6 +65,7 @@ def expect_registers_and_room(one: Launch, config: Config) -> None:
 
 
 # Few sums, which would do with fewer registers.
+@pytest.mark.rotating
 @pytest.mark.parametrize(("consumers", "rows"), [(1, 64), (2, 128), (3, 192)])
 def test_consumers_take_the_registers_that_the_block_has(consumers: int, rows: int) -> None:
     config = tile(CUBE, BM=rows, BN=16, CONSUMERS=consumers)

@@ -54,6 +54,7 @@ def test_the_space_is_rich(dtype: str, precision: str) -> None:
         assert 10 <= len(found) <= 10_000, (problem.key, len(found))
 
 
+@pytest.mark.rotating
 def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
     draw, problem = random.Random(7), replace(CUBE, m=1000, n=1000, k=904)  # noqa: S311 - configs, not secrets
     found = SPACE.legal(problem, H200)

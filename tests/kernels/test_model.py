@@ -156,6 +156,7 @@ def test_a_processor_has_neither_occupancy_nor_waves() -> None:
     assert counted.waves is None
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("device", [H200, PROCESSOR], ids=lambda device: device.platform)
 def test_a_prediction_is_above_the_roofline_and_grows_with_the_work(device: Device) -> None:
     # Rows that are whole 16 bytes, and rows that are not: where operands are copied first, these cost more.

@@ -122,6 +122,7 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
     return all(rule(chosen, problem, H200) for rule in rules)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("count", [1, pytest.param(15, marks=pytest.mark.slow)])
 def test_configs_at_random_are_exact(count: int) -> None:
     seed = secrets.randbits(32)
@@ -136,6 +137,7 @@ def test_configs_at_random_are_exact(count: int) -> None:
         assert np.array_equal(c, reference(problem, a, b)), (chosen, problem.key)
 
 
+@pytest.mark.rotating
 def test_slices_are_added_in_team_order_in_any_block_order() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -151,6 +153,7 @@ def test_slices_are_added_in_team_order_in_any_block_order() -> None:
     assert np.array_equal(first, joined(slices, teams=8))
 
 
+@pytest.mark.rotating
 def test_parts_of_a_tile_are_added_up_from_the_first_phases_on() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -196,6 +199,7 @@ def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(repack: int, sm
     assert (interpreted(launch, np.ones_like(a), np.full_like(b, np.inf)) == np.inf).all()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("repack", "sms"), [(0, 0), (1, 0), (0, 3)])
 def test_ones_for_all_numbers_leave_a_tiny_problem_near_its_operands(repack: int, sms: int) -> None:
     launch = planned(streamed(sms, PACK_MN=repack, SPLIT_K=1 if sms else 2), Problem(33, 33, 64))

@@ -172,6 +172,7 @@ def test_products_of_integers_are_exact(name: str) -> None:
     assert conflicts == 0
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [1, 4, 17, 32])
 def test_what_is_verified_before_serving_has_room_for_its_k_and_is_right(k: int) -> None:

@@ -321,6 +321,7 @@ def test_default_is_legal_for_any_suitable_shape_and_limits(dtype: str) -> None:
         assert SPACE.refusal(TALL.default(problem, device), problem, device) is None, (problem.key, device.limits)
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)

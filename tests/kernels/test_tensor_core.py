@@ -105,6 +105,7 @@ SLOW = {
 }
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]

@@ -126,6 +126,7 @@ def test_what_its_caller_does_not_sample_is_not_sent(service: Traced) -> None:
     assert not [s for s in service.received.spans if s.attributes.get("tilewise.request_id") == "unsampled"]
 
 
+@pytest.mark.rotating
 def test_metrics_are_those_of_get_metrics(service: Traced) -> None:
     product(service, 30, "for metrics")
     name = "tilewise_requests_total"

@@ -109,6 +109,7 @@ def test_refusals_and_nonsense_are_reports_without_kernels(tmp_path: Path, body:
         read_report(text)
 
 
+@pytest.mark.rotating
 def test_one_that_hangs_is_killed_with_what_it_started_and_the_lease_is_given_back(tmp_path: Path) -> None:
     body = f'"$@"; sleep 600 & echo $! > "{tmp_path}/pid"; wait'
     leases = Leases()

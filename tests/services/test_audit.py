@@ -78,6 +78,7 @@ def test_denials_are_so_many_a_minute_and_the_rest_are_counted(log: AuditLog, cl
     assert [line["left_out"] for line in written if "left_out" in line] == [940]
 
 
+@pytest.mark.rotating
 def test_lines_that_the_disk_does_not_keep_up_with_are_counted(log: AuditLog, tmp_path: Path) -> None:
     for _ in range(5000):
         log.changed(TUNE)

@@ -91,6 +91,7 @@ def flipped(rng: np.random.Generator, c: Array) -> Iterator[tuple[Array, int, in
         yield wrong, *divmod(at, c.shape[-1]), effect
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("dtype", "precision"), [("float32", "strict"), ("float32", "tf32"), ("float64", "strict"), ("bfloat16", "strict")]

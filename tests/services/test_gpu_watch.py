@@ -72,6 +72,7 @@ def watch(unit: Unit, folder: Path, *readings: GpuReading | DeviceError) -> tupl
     return GpuWatch(ScriptedReader(*readings), [unit], cordons, checked.append), cordons, checked
 
 
+@pytest.mark.rotating
 def test_xid_that_condemns_cordons_the_device_and_ends_what_runs(unit: Unit, tmp_path: Path) -> None:
     watching, cordons, _ = watch(unit, tmp_path, GpuReading(UUID, (79,)))
     with ThreadPoolExecutor(1) as pool:

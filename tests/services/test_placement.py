@@ -93,6 +93,7 @@ def test_all_and_a_device_disagree(two: Service) -> None:
         pass
 
 
+@pytest.mark.rotating
 def test_the_tile_of_a_killed_worker_is_made_all_the_same(two: Service) -> None:
     seen, lock = list[int](), threading.Lock()
 

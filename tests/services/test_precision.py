@@ -87,12 +87,14 @@ def test_a_shape_that_cannot_be_emulated_is_wanted_strictly_and_not_tuned(servic
         service.tuning.submit(TuneSpec((PROBLEM,)), ANONYMOUS)
 
 
+@pytest.mark.rotating
 def test_what_is_emulated_says_so(emulating: Service) -> None:
     answer, made = emulating.best.answer(PROBLEM), multiply(emulating.matmul, PROBLEM)
     assert (answer.kernel, answer.precision, answer.declined) == ("tiled", "emulated", None)
     assert (made.kernel, made.precision, made.declined) == ("tiled", "emulated", None)
 
 
+@pytest.mark.rotating
 def test_a_declined_product_is_made_strictly_and_says_why(emulating: Service) -> None:
     strict = emulating.best.answer(STRICT)
     for kernel in (None, "tiled"):
@@ -122,6 +124,7 @@ def test_too_small_a_k_is_strict_from_the_start(emulating: Service) -> None:
     assert answer.declined == "tiled does not emulate it: it is for k of 256 and more, not for 256 x 256 x 255"
 
 
+@pytest.mark.rotating
 def test_a_declined_product_leaves_no_result_resident(emulating: Service) -> None:
     a, b = np.ones((256, 256), np.float32), np.ones((256, 256), np.float32)
     a[0, 0] = declining_kernels.FIRST
@@ -137,6 +140,7 @@ def test_a_declined_product_leaves_no_result_resident(emulating: Service) -> Non
     matrices.delete(ANONYMOUS, "kept")
 
 
+@pytest.mark.rotating
 def test_products_made_together_are_made_alone_where_one_is_declined(emulating: Service) -> None:
     quarantine, fleet = emulating.matmul._quarantine, emulating.fleet
     matmul = MatmulService(fleet, emulating.best, quarantine, emulating.misses, queue=99, max_bytes=2**25, vendor=False)

@@ -126,6 +126,7 @@ def test_products_at_the_same_time_are_made_on_both_devices(pair: Service) -> No
     assert min(made[ONE], made[OTHER]) >= 2, made  # both share one processor: which is quicker is noise
 
 
+@pytest.mark.rotating
 def test_a_product_takes_the_device_that_ends_it_first(pair: Service) -> None:
     for device in (ONE, OTHER):
         multiplied(pair, 1024, device)

@@ -96,6 +96,7 @@ def test_what_compilers_build_ahead_is_a_lane_of_the_jobs_trace(room: Room) -> N
     assert "compilers" in {name.split(" ")[0] for name in names}
 
 
+@pytest.mark.rotating
 def test_a_child_that_we_kill_costs_one_trial(room: Room) -> None:
     assert isinstance(room.attempt(RIGHT), Measured)
     killer = threading.Timer(0.5, room.unit.trials.kill)

@@ -59,6 +59,7 @@ def test_a_turn_that_is_given_to_a_later_one_is_found() -> None:
     assert any("is served first" in one for one in found)
 
 
+@pytest.mark.rotating
 def test_a_lost_wake_up_is_found() -> None:
     def put(self: JobQueue, job_id: str, *, idle: bool = False) -> None:
         with self._changed, patch.object(self._changed, "notify", lambda: None):

@@ -103,6 +103,7 @@ def test_a_backup_is_of_one_moment_while_the_service_writes(filled: Database, tm
     assert counts == sorted(counts)
 
 
+@pytest.mark.rotating
 def test_what_is_there_is_kept_aside_and_not_replaced_unasked(filled: Database, tmp_path: Path) -> None:
     target = saved(filled.url, tmp_path)
     filled.close()
@@ -113,6 +114,7 @@ def test_what_is_there_is_kept_aside_and_not_replaced_unasked(filled: Database, 
         assert len(list(tmp_path.rglob("*.before-restore"))) == 2
 
 
+@pytest.mark.rotating
 def test_a_service_that_runs_is_in_the_way_of_a_restore(filled: Database, tmp_path: Path) -> None:
     target = saved(filled.url, tmp_path)
     with owned(filled.url, "pid 7"), pytest.raises(DatabaseOwned):
@@ -126,6 +128,7 @@ def test_a_file_that_is_there_is_not_written_over(filled: Database, tmp_path: Pa
     assert (tmp_path / "backup.tar").read_text() == "mine"
 
 
+@pytest.mark.rotating
 def test_a_newer_schema_is_neither_restored_nor_replaced(filled: Database, tmp_path: Path) -> None:
     target = saved(filled.url, tmp_path)
     filled.write(lambda session: session.execute(text("UPDATE alembic_version SET version_num = '9999'")))

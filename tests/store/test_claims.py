@@ -161,6 +161,7 @@ def test_a_product_whose_service_is_gone_is_to_be_ended_and_one_that_is_made_is_
         assert sorted(two.claims(lambda claims: claims.lapsed("matmul"))) == ["left", "made"]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "change", [f"version = {REQUESTS + 1}", "device_models = '[\"another\"]'", "state = 'cancelled'"]
 )
@@ -206,6 +207,7 @@ def test_a_commit_is_heard_and_what_is_rolled_back_is_not(postgres_url: str) -> 
     assert {notice.origin for notice in heard} == {"a"}
 
 
+@pytest.mark.rotating
 def test_a_cut_connection_is_made_anew_and_told(postgres_url: str) -> None:
     connections: list[int] = []
     with members(postgres_url, "a") as (one,):

@@ -68,6 +68,7 @@ def start(file: Path) -> list[str]:
             return [job.id for job in database.read(lambda session: JobRepository(session).list())]
 
 
+@pytest.mark.rotating
 def test_a_start_after_a_kill_finds_everything(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert start(file) == ["first"]
     assert not caplog.messages
@@ -104,6 +105,7 @@ def test_a_log_that_is_gone_is_told_of_and_what_was_in_the_file_is_served(
     assert caplog.messages == [f"{log_of(file)} is gone, though pid 7 was ended: what it stored last may be lost"]
 
 
+@pytest.mark.rotating
 def test_a_log_of_garbage_is_moved_aside_and_told_of(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     start(file)
     log_of(file).write_bytes(b"garbage" * 1000)
@@ -112,6 +114,7 @@ def test_a_log_of_garbage_is_moved_aside_and_told_of(file: Path, caplog: pytest.
     assert log_of(file).with_name("tilewise.db-wal.damaged").read_bytes() == b"garbage" * 1000
 
 
+@pytest.mark.rotating
 def test_a_missing_table_is_refused_by_name(file: Path) -> None:
     start(file)
     with closing(sqlite3.connect(file)) as connection:
@@ -121,6 +124,7 @@ def test_a_missing_table_is_refused_by_name(file: Path) -> None:
         start(file)
 
 
+@pytest.mark.rotating
 def test_tables_without_a_schemas_number_are_refused(file: Path) -> None:
     start(file)
     with closing(sqlite3.connect(file)) as connection:
@@ -161,6 +165,7 @@ def test_a_lock_that_was_removed_lets_no_second_owner_in(tmp_path: Path) -> None
     assert start(file) == ["second", "first"]
 
 
+@pytest.mark.rotating
 def test_a_copy_of_the_file_alone_is_a_database(file: Path, tmp_path: Path) -> None:
     start(file)
     copy = tmp_path / "copy" / "tilewise.db"

@@ -25,6 +25,7 @@ def names(database: Database) -> list[str]:
 
 
 class TestWriting:
+    @pytest.mark.rotating
     def test_what_fails_halfway_leaves_nothing(self, database: Database) -> None:
         def fail(session: Session) -> None:
             JobRepository(session).start("first", 1, NOW)
@@ -52,6 +53,7 @@ class TestWriting:
         with pytest.raises(StoreFailed, match=r"readonly|read-only"):
             database.read(lambda session: JobRepository(session).start("job", 1, NOW))
 
+    @pytest.mark.rotating
     def test_writes_asked_for_before_the_end_are_done_and_later_ones_refused(self, database_url: str) -> None:
         migrate(database_url)
         with open_database(database_url) as database:

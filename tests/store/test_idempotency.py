@@ -77,6 +77,7 @@ def test_after_a_restart_what_made_no_job_may_be_tried_again(database: Database)
     assert claim(database, replace(FIRST, key="a job")) == replace(FIRST, key="a job", job_id="job")
 
 
+@pytest.mark.rotating
 def test_going_back_forgets_keys_and_going_forward_keeps_jobs(database_url: str) -> None:
     migrate(database_url)
     with open_database(database_url) as opened:

@@ -129,6 +129,7 @@ def test_migrating_again_changes_nothing(database_url: str) -> None:
         assert len(database.read(lambda session: BestRepository(session).all())) == 1
 
 
+@pytest.mark.rotating
 def test_the_migrations_make_the_tables_that_the_program_declares(database_url: str) -> None:
     with changing(database_url) as connection:
         command.upgrade(configuration(connection), "head")
@@ -266,6 +267,7 @@ def test_parameters_of_kernels_are_renamed_wherever_a_config_is_stored(database_
         assert set(connection.execute(keys).scalars()) == {str(Config.of(old)), "BM=7"}
 
 
+@pytest.mark.rotating
 def test_misses_keep_their_counts_under_the_new_name_of_their_table(database_url: str) -> None:
     migrate(database_url)
     with open_database(database_url) as database:
@@ -307,6 +309,7 @@ def test_more_rows_than_are_rewritten_at_once_are_rewritten(sqlite_url: str) -> 
     assert [dict(each.config) for each in trials] == [{"BM": number, "MIN_BLOCKS": 1} for number in range(2500)]
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("more", ["op.execute('NO SUCH STATEMENT')", "op.execute('DELETE FROM jobs')"])
 def test_a_revision_that_fails_leaves_nothing_behind(

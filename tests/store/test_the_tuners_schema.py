@@ -66,6 +66,7 @@ def first_schema(database_url: str) -> str:
     return database_url
 
 
+@pytest.mark.rotating
 def test_what_the_first_schema_held_is_read_as_trials_of_a_search(first_schema: str) -> None:
     migrate(first_schema)
     with open_database(first_schema) as database:
@@ -107,6 +108,7 @@ def test_ids_go_on_rising_after_the_upgrade_and_the_old_rules_hold(first_schema:
                 add_trial(database, refused)
 
 
+@pytest.mark.rotating
 def test_the_schema_that_was_upgraded_is_the_one_that_a_new_database_has(first_schema: str) -> None:
     migrate(first_schema)
     with changing(first_schema) as connection:
@@ -157,6 +159,7 @@ def test_going_back_leaves_one_trial_of_each_config_and_the_bests_on_it(database
     assert again.tuned_at == NOW
 
 
+@pytest.mark.rotating
 def test_figures_of_another_round_than_the_bests_go_with_a_reason(database_url: str) -> None:
     migrate(database_url)
     with open_database(database_url) as database:

@@ -137,6 +137,7 @@ def test_a_compilation_that_takes_too_long_costs_one_trial(unit: Unit) -> None:
     assert (unit.trials.pid != before) == compiles_itself
 
 
+@pytest.mark.rotating
 def test_a_shape_that_fits_nowhere_is_rejected_by_its_bytes(unit: Unit) -> None:
     huge = Problem(2**18, 2**18, 2**18)
     kernel = CATALOGUE["naive"]

@@ -370,6 +370,7 @@ MACHINES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", MACHINES)
 def test_the_choice_costs_little_and_the_report_is_no_flattery(kind: str) -> None:

@@ -76,6 +76,7 @@ def test_the_interval_covers_the_median_in_95_of_100_cases(noise: str, size: int
     assert 0.93 - error <= covered <= 0.97 + error, covered
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 def test_few_samples_of_normal_noise_are_covered_by_students_t(size: int) -> None:
     samples = NOISES["normal"](seeded(), (4000, size))

@@ -151,6 +151,7 @@ def test_an_empty_space_has_nothing_to_ask_for(name: str) -> None:
     assert one.gain() == 0
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_config_that_is_listed_twice_is_asked_for_once(name: str) -> None:

@@ -23,6 +23,7 @@ def covered(family: str, size: int, repeats: int, scale: float = 0.01) -> float:
     return float(np.mean((bounds[:, 0] <= 1) & (bounds[:, 1] >= 1)))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("family", ["white", "AR 0.6", "drift, AR 0.5"])
 def test_the_interval_covers_the_truth_under_drift_and_autocorrelation(family: str) -> None:
     repeats = 1500
@@ -78,6 +79,7 @@ def test_a_late_sample_does_not_decide() -> None:
     assert rank(samples).places == (0, 1)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("gap", [0.0, 0.002, 0.005])
 @pytest.mark.parametrize("phi", ["white", "AR 0.6"])
 def test_the_expected_loss_is_what_the_choice_loses(gap: float, phi: str) -> None:

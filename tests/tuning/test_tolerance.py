@@ -163,6 +163,7 @@ def test_an_infinity_is_an_error_without_bound() -> None:
     assert reason.startswith("relative L2 error inf exceeds")
 
 
+@pytest.mark.rotating
 def test_one_wrong_element_of_millions_is_told() -> None:
     what = problem(4096, 1024, 64)
     a, b, reference = case(what)
@@ -295,6 +296,7 @@ def test_operands_are_fresh_by_seed_and_normal() -> None:
     assert not np.array_equal(a, tolerance.operands(what, 2)[0])
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [*SHAPES, (2, 2, 100_000, 1)])
 def test_a_right_reference_passes_the_spot_check(dtype: str, shape: Shape) -> None:

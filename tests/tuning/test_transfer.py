@@ -167,6 +167,7 @@ def test_where_near_shapes_say_little_the_bound_is_wide_and_holds() -> None:
     assert fmean(loss <= bound for loss, _, bound in told) >= 0.9
 
 
+@pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 31])
 def test_few_tuned_shapes_bound_little(count: int) -> None:

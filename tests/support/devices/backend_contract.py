@@ -199,6 +199,7 @@ class Contract:
         backend.warm(backend.compile(launch.build), launch, lambda: told.append("compiled"))
         assert told == ["compiled"]
 
+    @pytest.mark.rotating
     def test_what_is_written_near_the_operands_while_warming_up_does_no_harm(self, backend: Backend) -> None:
         """Half a mebibyte before and past C: on a CPU that memory is the process's own."""
         wide = "#define DTYPE_FLOAT32\n" + source("common/portable.h") + STRAY
