@@ -23,7 +23,7 @@ from tests.support.services.running_service import Client, product, readiness_on
 from tests.support.started_services import compiling_alone
 
 PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start
-OTHER = Problem(140, 141, 142)  # of one that is verified at its first use
+OTHER = Problem(801, 802, 803)  # of one that is verified at its first use, and large enough for register_tiled
 SMALL = Problem(40, 41, 42)
 RUNGS = ("register_tiled", "tiled", "naive")
 STAGES = {
