@@ -129,7 +129,6 @@ def test_migrating_again_changes_nothing(database_url: str) -> None:
         assert len(database.read(lambda session: BestRepository(session).all())) == 1
 
 
-@pytest.mark.rotating
 def test_the_migrations_make_the_tables_that_the_program_declares(database_url: str) -> None:
     with changing(database_url) as connection:
         command.upgrade(configuration(connection), "head")
