@@ -97,7 +97,7 @@ def _run(server: _Announcing, listener: socket.socket | None, settings: Settings
     except OSError as error:
         if error.errno != errno.EADDRINUSE or settings.port == "off":
             raise
-        raise _taken(settings.host, settings.port, error) from error
+        raise _cannot_listen(settings.host, settings.port, error) from error
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -174,11 +174,11 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise _taken(host, port, error) from error
+        raise _cannot_listen(host, port, error) from error
     return listener
 
 
-def _taken(host: str, port: int, error: OSError) -> StartRefused:
+def _cannot_listen(host: str, port: int, error: OSError) -> StartRefused:
     return StartRefused(f"cannot listen on {host} port {port}: {error.strerror or error}")
 
 

@@ -23,6 +23,8 @@ from benchmarks.harness import Connection, percentile, service
 
 RESULT = Path("benchmarks/results/serving/overhead.json")
 SIZE = 128
+_SECONDS = re.compile(r'^tilewise_tune_(|child_)seconds_total(?:\{where="(\w+)"\})? (\S+)$', re.MULTILINE)
+_PLACES = {"": "total", "total": "total", "child_": "inside", "inside": "inside"}
 
 
 async def products(port: int, seconds: float) -> list[float]:
@@ -56,10 +58,12 @@ async def tuned(port: int, seconds: float, *, serving: bool) -> tuple[dict[str, 
 
 
 async def seconds_of(port: int) -> dict[str, float]:
-    """The service's own count of seconds spent on jobs: inside the children, and in all."""
+    """The service's own count of seconds spent on jobs: inside the children, and in all.
+
+    Until 23 November 2026 both were one metric's, with a label.
+    """
     text = (await Connection(port).request("GET", "/metrics")).body.decode()
-    found = dict(re.findall(r"^tilewise_tune_(seconds|child_seconds)_total (\S+)$", text, re.MULTILINE))
-    return {"total": float(found["seconds"]), "inside": float(found["child_seconds"])}
+    return {_PLACES[where or child]: float(value) for child, where, value in _SECONDS.findall(text)}
 
 
 async def measure(port: int, seconds: float) -> dict[str, Any]:

@@ -3,9 +3,9 @@
     python -m benchmarks.serving.pairs BEFORE [--pairs 10] [--seconds 2] [--only NAME ...] [--out FILE.json]
 
 BEFORE is another checkout, with its own .venv. The service that does not have its turn is idle. Of each pair the order
-is drawn. A figure's ratio is the one that a caller waits less or gets more by, so that over 1 is better; what is told
-is the median of the pairs' ratios with its 95 % interval by order statistics. The bars: the interval of a rate reaches
-1 / 1.03 or more, that of a p99 1 / 1.10.
+is drawn. Figures are per second: rates, and reciprocals of the 99th percentile of the seconds that answers took. What
+is told is the median of the pairs' ratios, after over before, with its 95 % interval by order statistics: over 1 is
+better. The bars: the interval of a rate reaches 1 / 1.03 or more, that of a reciprocal 1 / 1.10.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import asyncio
 import json
 import os
 import random
-import re
 import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -29,27 +28,25 @@ from typing import Any, Final
 
 from app.tuning.measure.racing import interval
 from benchmarks.harness import Connection, Running, hammer, percentile, service
-from benchmarks.serving.overhead import tuned
+from benchmarks.serving.overhead import seconds_of, tuned
 
 RESULT: Final = Path("benchmarks/results/serving/pairs.json")
 BEST_CONFIG: Final = "/best-config?m=1024&n=1024&k=1024"
 SIDE, CLIENTS = 4096, 64  # of the operand that is taken in; of those who ask for more than there is room for
 RAW: Final = {"Content_Type": "application/octet-stream"}
 Figures = dict[str, float]
-_SECONDS: Final = re.compile(r"^tilewise_tune_(|child_)seconds_total (\S+)$", re.MULTILINE)
-_LABELLED: Final = re.compile(r'^tilewise_tune_seconds_total\{where="(\w+)"\} (\S+)$', re.MULTILINE)
 
 
 async def best_config(port: int, seconds: float) -> Figures:
     """GET /best-config from 16 connections."""
     rate, latencies = await hammer(port, BEST_CONFIG, 16, seconds)
-    return {"rate": rate, "p99": 1 / percentile(latencies, 0.99)}
+    return {"rate": rate, "reciprocal_p99": 1 / percentile(latencies, 0.99)}
 
 
 async def smallest_product(port: int, seconds: float) -> Figures:
     """Products of 1x1x1, one after the other."""
     latencies = await _products(port, "/matmul?m=1&n=1&k=1", bytes(8), seconds)
-    return {"rate": len(latencies) / sum(latencies), "p99": 1 / percentile(latencies, 0.99)}
+    return {"rate": len(latencies) / sum(latencies), "reciprocal_p99": 1 / percentile(latencies, 0.99)}
 
 
 async def ingest(port: int, seconds: float) -> Figures:
@@ -75,27 +72,19 @@ async def overload(port: int, seconds: float) -> Figures:
         connection.close()
 
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    return {"rate": len(made) / seconds, "p99": 1 / percentile(made, 0.99)}
+    return {"rate": len(made) / seconds, "reciprocal_p99": 1 / percentile(made, 0.99)}
 
 
 async def tune(port: int, seconds: float) -> Figures:
     """A tune of 256x256x256: trials for each second that the job spends outside the processes that measure."""
-    before = await _outside(port)
+    before = await seconds_of(port)
     job, _ = await tuned(port, 3 * seconds, serving=False)
-    return {"rate": job["progress"]["done"] / (await _outside(port) - before)}
+    after = await seconds_of(port)
+    outside = (after["total"] - before["total"]) - (after["inside"] - before["inside"])
+    return {"rate": job["progress"]["done"] / outside}
 
 
-async def _outside(port: int) -> float:
-    """Seconds of jobs spent outside the processes that measure, by the service's own count."""
-    text = (await Connection(port).request("GET", "/metrics")).body.decode()
-    found = dict(_SECONDS.findall(text))
-    if "" in found:
-        return float(found[""]) - float(found["child_"])
-    labelled = dict(_LABELLED.findall(text))  # what it once was
-    return float(labelled["total"]) - float(labelled["inside"])
-
-
-MEASURES: Final[Mapping[str, Callable[[int, float], Awaitable[Figures]]]] = {
+MEASURES: Final[Mapping[str, Callable[[int, float], Coroutine[Any, Any, Figures]]]] = {
     "best_config": best_config,
     "smallest_product": smallest_product,
     "ingest": ingest,
@@ -122,7 +111,7 @@ def pairs(running: Mapping[str, Running], name: str, count: int, seconds: float,
     found: list[dict[str, Figures]] = []
     for _ in range(count):
         order = draw.sample([*running], len(running))
-        found.append({side: asyncio.run(_measured(name, running[side].port, seconds)) for side in order})
+        found.append({side: asyncio.run(MEASURES[name](running[side].port, seconds)) for side in order})
         print(name, json.dumps(found[-1]), file=sys.stderr, flush=True)
     told: Figures = {}
     for figure in found[0]["after"]:
@@ -131,10 +120,6 @@ def pairs(running: Mapping[str, Running], name: str, count: int, seconds: float,
         told |= {figure: median(ratios), f"{figure}_low": low, f"{figure}_high": high}
         told |= {f"{figure}_{side}": median(pair[side][figure] for pair in found) for side in running}
     return told
-
-
-async def _measured(name: str, port: int, seconds: float) -> Figures:
-    return await MEASURES[name](port, seconds)
 
 
 def main() -> None:
