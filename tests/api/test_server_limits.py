@@ -6,7 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from app.api.errors import problem
 from app.server import ConnectionLimits, TransferLimits
-from tests.support.api.wire_server import EITHER, Answers, Wired, head, served
+from tests.support.api.wire_server import EITHER, Answers, Loop, Wired, head, served
 
 MOST, PER_ADDRESS = 6, 4
 LARGE = bytes(16_000_000)  # more than sockets hold
@@ -36,10 +36,23 @@ async def stream(_: Request) -> Response:
 
 @pytest.fixture(scope="module", params=EITHER)
 def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
-    limits = TransferLimits(idle_timeout=0.5, transfer_timeout=20.0, min_rate=1000)
+    with limited(request.param, 0.5) as running:
+        yield running
+
+
+@pytest.fixture(params=EITHER)
+def patient(request: pytest.FixtureRequest) -> Iterator[Wired]:
+    """A service that waits for a head for as long as a busy machine may take to send one."""
+    with limited(request.param, 20.0) as running:
+        yield running
+
+
+@contextmanager
+def limited(loop: Loop, idle_timeout: float) -> Iterator[Wired]:
+    limits = TransferLimits(idle_timeout=idle_timeout, transfer_timeout=20.0, min_rate=1000)
     connections = ConnectionLimits.of(MOST, PER_ADDRESS, problem)
     routes = [Route("/whole", whole), Route("/stream", stream)]
-    with served(request.param, limits, routes=routes, connections=connections) as running:
+    with served(loop, limits, routes=routes, connections=connections) as running:
         yield running
 
 
@@ -64,23 +77,22 @@ def test_a_head_whose_answers_are_not_read_holds_no_connection(wired: Wired) -> 
         assert read_to_end(connection) < len(LARGE)
 
 
-def test_one_address_has_no_more_connections_than_it_may_and_all_no_more_than_all(wired: Wired) -> None:
-    first = [from_address(wired, 1) for _ in range(PER_ADDRESS)]
-    assert all(answered(connection) == 200 for connection in first)
-    with from_address(wired, 1) as one_more:
-        status, headers, body = Answers(one_more).read()
-        assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
-        assert b"too_many_connections" in body
-    others = [from_address(wired, last) for last in (2, 3)]
-    assert all(answered(connection) == 200 for connection in others)
-    with from_address(wired, 4) as one_more:
-        assert Answers(one_more).read()[0] == 503
-    assert all(answered(connection) == 200 for connection in (*first, *others))
-    for connection in (*first, *others):
-        connection.close()
+def test_one_address_has_no_more_connections_than_it_may_and_all_no_more_than_all(patient: Wired) -> None:
+    with ExitStack() as stack:
+        first = [stack.enter_context(from_address(patient, 1)) for _ in range(PER_ADDRESS)]
+        assert [answered(connection) for connection in first] == [200] * PER_ADDRESS
+        with from_address(patient, 1) as one_more:
+            status, headers, body = Answers(one_more).read()
+            assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
+            assert b"too_many_connections" in body
+        others = [stack.enter_context(from_address(patient, last)) for last in (2, 3)]
+        assert [answered(connection) for connection in others] == [200, 200]
+        with from_address(patient, 4) as one_more:
+            assert Answers(one_more).read()[0] == 503
+        assert {answered(connection) for connection in (*first, *others)} == {200}
     deadline = time.monotonic() + 5
     while True:
-        with from_address(wired, 1) as again:
+        with from_address(patient, 1) as again:
             if answered(again) == 200:
                 break
         assert time.monotonic() < deadline
