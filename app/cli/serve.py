@@ -253,6 +253,8 @@ class _Announcing(Server):
         except OSError:  # a socket cannot listen
             await self.lifespan.shutdown()
             raise
+        for listener in sockets or ():  # connections that outlive this service keep no other from its port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
         gc.collect()
         gc.set_threshold(*_SERVING)
         gc.freeze()  # what lives as long as the process is not looked through again while a request waits

@@ -108,6 +108,15 @@ def test_a_port_that_the_system_chose_is_shared_with_nobody() -> None:
             other.bind(listener.getsockname())
 
 
+def test_a_port_that_the_system_chose_is_free_once_the_service_has_ended(tmp_path: Path) -> None:
+    with started(tmp_path, devices="none") as service:
+        port = int(service.url.rpartition(":")[2])
+        caller = socket.create_connection(("127.0.0.1", port))
+        httpx.get(f"{service.url}/health/live").raise_for_status()
+    with caller:  # the service's end of this connection waits for it to be closed here
+        serve._listener("127.0.0.1", port).close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"AUTH": "keys"}, {"INSECURE": "yes"}])
 def test_a_host_that_others_reach_is_served_if_its_owner_says_how(tmp_path: Path, settings: dict[str, str]) -> None:
