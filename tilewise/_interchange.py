@@ -86,8 +86,8 @@ class InterchangeMethods(RequestMethods):
     ) -> Flow[bytes]:
         """Give what the service measured, or what an import holds, as a file of a format.
 
-        There are bundle, kernel-tuner, t4, store-results, wisdom, csv, parquet, and header for C. Raises NotTuned where
-        there is nothing.
+        There are bundle, kernel-tuner, t4, t4-1.0, store-results, wisdom, csv, parquet, and header for C. Raises
+        NotTuned where there is nothing.
         """
         query = {**filter_members(problem, dtype), "device": device, "kernel": kernel, "job_id": job_id}
         query |= {"import_id": import_id, "trials": None if trials else "false"}

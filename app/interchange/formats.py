@@ -40,6 +40,7 @@ FORMATS: Final[Mapping[str, FileFormat]] = {
         FileFormat("bundle", "application/vnd.tilewise.bundle+jsonl", ".bundle.jsonl", "bests and trials, whole"),
         FileFormat("kernel-tuner", "application/json", ".json", "one space, a cache of Kernel Tuner"),
         FileFormat("t4", "application/json", ".t4.json", "one space, in the schema that tuners share"),
+        FileFormat("t4-1.0", "application/json", ".t4.json", "one space, in that schema's version 1.0.0"),
         FileFormat("store-results", "application/json", ".results.json", "a kernel's configs near the best"),
         FileFormat("wisdom", "application/x-ndjson", ".wisdom", "a kernel's five best, for Kernel Launcher"),
         FileFormat("csv", "text/csv", ".csv", "trials, a row each"),
@@ -78,6 +79,7 @@ def write(name: str, file: ResultsFile, generator: str, macros: store_results.Ma
         "csv": lambda: table.csv_lines(file.spaces),
         "kernel-tuner": lambda: kernel_tuner.lines(_only(file)),
         "t4": lambda: t4.lines(_only(file), about),
+        "t4-1.0": lambda: t4.lines(_only(file), about, t4.FIRST),
     }
     return (line.encode() for line in several[name]())
 
@@ -128,9 +130,14 @@ def _problem(space: TuningResults, given: Mapping[str, Any]) -> Problem:
         raise refused(str(error), max(space.line, 1), 1) from error
 
 
+def _read_t4(text: str, subject: FileSubject) -> list[TuningResults]:
+    return [t4.read(text, subject.device or "", subject.kernel or "")]
+
+
 _READERS: Final[Mapping[str, Callable[[str, FileSubject], list[TuningResults]]]] = {
     "kernel-tuner": lambda text, _: [kernel_tuner.read(text)],
-    "t4": lambda text, subject: [t4.read(text, subject.device or "", subject.kernel or "")],
+    "t4": _read_t4,
+    "t4-1.0": _read_t4,
     "store-results": lambda text, _: store_results.read(text),
     "wisdom": lambda text, _: wisdom.read(text),
     "csv": lambda text, _: table.read_csv(text),

@@ -1,4 +1,4 @@
-"""T4, the results schema that auto-tuners share: 1.0.0 and 1.1.0 are read, 1.1.0 is written."""
+"""T4, the results schema that auto-tuners share: 1.0.0 and 1.1.0 are read and written."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from app.interchange.json_text import JsonText, number_of, numbers_of, object_of
 from app.interchange.kernel_tuner import TIME, plain
 from app.interchange.results import MOST_RESULTS, OWN, ConfigResult, TuningResults, Value, shown
 
-VERSION: Final = "1.1.0"
-_VERSIONS: Final = ("1.0.0", "1.1.0")
+FIRST: Final = "1.0.0"
+NEWEST: Final = "1.1.0"
+_VERSIONS: Final = (FIRST, NEWEST)
 _RIGHT: Final = "correct"
 _UNITS: Final = {"nanoseconds": 1e-6, "microseconds": 1e-3, "milliseconds": 1.0, "seconds": 1e3}
 _SHORT: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
@@ -49,12 +50,15 @@ def read(text: str, device: str, kernel: str) -> TuningResults:
         return _results(source, header, rows, device, kernel)
 
 
-def lines(results: TuningResults, metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Write a results file of schema 1.1.0; `metadata` are members of its metadata, such as compute_api."""
+def lines(results: TuningResults, metadata: Mapping[str, Any], version: str = NEWEST) -> Iterator[str]:
+    """Write a results file of a version of the schema; `metadata` are members of its metadata, such as compute_api.
+
+    What 1.1.0 defines beyond 1.0.0 is written into both: a file of 1.0.0 may have further members.
+    """
     told = {"timeunit": "milliseconds", "device": results.device, **metadata, **results.extra.get("metadata", {})}
     own = {"kernel": results.kernel, "size": list(results.size), **results.origin()}
     rest = {name: value for name, value in results.extra.items() if name not in {"metadata", "problem_size"}}
-    head = {"schema_version": VERSION, "metadata": told | {"timeunit": "milliseconds"}, OWN: own, **rest}
+    head = {"schema_version": version, "metadata": told | {"timeunit": "milliseconds"}, OWN: own, **rest}
     yield plain(head)[:-1] + ',"results":['
     before = "\n"
     for one in results.results:

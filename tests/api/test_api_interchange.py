@@ -80,7 +80,7 @@ def test_what_was_tuned_is_exported_alike_twice_and_imported_as_the_same(live_cl
 
 
 @pytest.mark.drawn(2)
-@pytest.mark.parametrize("name", ["kernel-tuner", "t4", "store-results", "wisdom", "csv"])
+@pytest.mark.parametrize("name", ["kernel-tuner", "t4", "t4-1.0", "store-results", "wisdom", "csv"])
 def test_each_format_holds_a_tuned_space_and_is_imported_as_the_same(
     live_client: httpx.Client, tuned: str, name: str
 ) -> None:

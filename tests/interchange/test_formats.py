@@ -56,6 +56,7 @@ def written(name: str, space: TuningResults = SPACE) -> str:
         {
             "kernel-tuner": lambda: kernel_tuner.lines(space),
             "t4": lambda: t4.lines(space, {"compute_api": "CUDA"}),
+            "t4-1.0": lambda: t4.lines(space, {"compute_api": "CUDA"}, t4.FIRST),
             "store-results": lambda: store_results.lines([space]),
             "wisdom": lambda: wisdom.lines([space]),
             "csv": lambda: table.csv_lines([space]),
@@ -74,7 +75,7 @@ def comparable(space: TuningResults) -> TuningResults:
     return replace(space, results=tuple(sorted(space.results, key=lambda one: one.values)))
 
 
-@pytest.mark.parametrize("name", ["kernel-tuner", "csv", "bundle", "t4"])
+@pytest.mark.parametrize("name", ["kernel-tuner", "csv", "bundle", "t4", "t4-1.0"])
 def test_a_whole_space_comes_back_as_it_was(name: str) -> None:
     (found,) = parse(name, written(name).encode(), FileSubject()).spaces
     results = tuple(replace(one, extra=known(one.extra)) for one in found.results)

@@ -24,11 +24,13 @@ def space() -> TuningResults:
     return replace(found, results=(first, *failed, *others[len(failed) :]))
 
 
-def test_a_file_is_of_the_schema_that_kernel_tuner_has(space: TuningResults) -> None:
+@pytest.mark.parametrize("version", [t4.FIRST, t4.NEWEST])
+def test_a_file_is_of_the_schema_that_kernel_tuner_has(space: TuningResults, version: str) -> None:
     files = pytest.importorskip("kernel_tuner.file_utils")
     jsonschema = pytest.importorskip("jsonschema")
     _, schema = files.output_file_schema("results")
-    file = json.loads("".join(t4.lines(space, {"compute_api": "CUDA"})))
+    file = json.loads("".join(t4.lines(space, {"compute_api": "CUDA"}, version)))
+    assert file["schema_version"] == version
     jsonschema.validate(file, schema)
     assert [row["invalidity"] for row in file["results"][:4]] == ["correct", "compile", "runtime", "correctness"]
     file["results"][0]["invalidity"] = "unlucky"

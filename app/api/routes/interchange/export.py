@@ -35,7 +35,7 @@ _HEADER: Final = FileFormat("header", "text/x-c", ".h", "a C header of a kernel'
 WRITTEN: Final = {**FORMATS, _HEADER.name: _HEADER}
 _PIECE: Final = 2**16  # bytes sent at once
 ExportFormat = Annotated[
-    Literal["bundle", "kernel-tuner", "t4", "store-results", "wisdom", "csv", "parquet", "header"],
+    Literal["bundle", "kernel-tuner", "t4", "t4-1.0", "store-results", "wisdom", "csv", "parquet", "header"],
     Path(description="; ".join(f"`{one.name}`: {one.holds}" for one in WRITTEN.values())),
 ]
 _FILE: Final[dict[int | str, dict[str, Any]]] = {

@@ -30,7 +30,7 @@ router = DirectRouter("interchange")
 
 ImportId = Annotated[str, Path(description="The import's id.")]
 ImportFormat = Annotated[
-    Literal["bundle", "kernel-tuner", "t4", "store-results", "wisdom", "csv", "parquet"],
+    Literal["bundle", "kernel-tuner", "t4", "t4-1.0", "store-results", "wisdom", "csv", "parquet"],
     Path(description="; ".join(f"`{one.name}`: {one.holds}" for one in FORMATS.values())),
 ]
 LineOutcome = Literal["added", "same", "better", "worse", "conflict", "refused"]

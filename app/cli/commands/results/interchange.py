@@ -37,7 +37,7 @@ _BUNDLE: Final = "bundle"
 _SHOWN: Final = 40  # lines of a report that people read
 _DULL: Final = {"added", "same"}
 _MOST: Final = 2**25  # bytes of a file, unpacked
-_FORMATS: Final = "bundle, kernel-tuner, t4, store-results, wisdom, csv or parquet"
+_FORMATS: Final = "bundle, kernel-tuner, t4, t4-1.0, store-results, wisdom, csv or parquet"
 ShapeText = Annotated[str | None, typer.Option("--shape", help="Only this shape, or the shape that the file is of.")]
 
 
