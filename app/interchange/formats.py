@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -13,6 +14,7 @@ from app.interchange.results import ResultsFile, TuningResults
 from kernels.problem import Problem
 
 _SIZES: Final = ("m", "n", "k", "batch")
+_OF_FIRST_T4: Final = re.compile(rf'"schema_version"\s*:\s*"{re.escape(t4.FIRST)}"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,8 @@ def detected(data: bytes) -> str | None:
         '"schema_version"': "t4",
         '"configuration"': "t4",
     }
-    return next((name for mark, name in marks.items() if mark in head), None)
+    found = next((name for mark, name in marks.items() if mark in head), None)
+    return "t4-1.0" if found == "t4" and _OF_FIRST_T4.search(head) else found
 
 
 def _placed(space: TuningResults, subject: FileSubject) -> TuningResults:
