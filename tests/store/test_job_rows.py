@@ -112,6 +112,8 @@ class TestJobs:
             "c",
             "b",
         ]
+        assert len(database.read(lambda session: JobRepository(session).unfinished("same work"))) == 2
+        assert database.read(lambda session: JobRepository(session).unfinished("other work")) == []
 
     def test_the_same_work_is_found_while_it_is_under_way_and_after(self, database: Database) -> None:
         jobs(database, "old", "new", "failed", "stopping", "waiting", "other")

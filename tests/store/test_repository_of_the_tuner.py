@@ -153,7 +153,7 @@ class TestCrossed:
         pairs = [(number, problem) for problem in (one, two) for number in (1, 2)] + [(3, other)]
         assert found[:-1] == [crossed(saved[pair]) for pair in pairs]
         assert found[-1] == crossed(final)
-        assert database.read(lambda session: BestRepository(session).crossed(2)) == found[-2:]
+        assert database.read(lambda session: BestRepository(session).crossed(limit=2)) == found[-2:]
 
 
 def crossed(record: TrialRecord) -> CrossRecord:

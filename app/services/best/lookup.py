@@ -6,11 +6,18 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Protocol, Self
 
 from app.errors import NotTuned, Unsupported
 from app.services.best.answer import Baseline, BestAnswer, accuracy_of, baselines_of, gflops, stored, timing_of
-from app.services.best.transfer_records import ServingRules, TunedFamily, is_current, launch_of
+from app.services.best.transfer_records import (
+    ReadCrossed,
+    ServingRules,
+    TunedFamily,
+    WinnerTimes,
+    is_current,
+    launch_of,
+)
 from app.store.database import Database
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import BestRepository
@@ -35,8 +42,6 @@ __all__ = [
     "is_current",
     "timing_of",
 ]
-
-Record = TypeVar("Record", BestRecord, CrossRecord)
 
 _MOST: Final = 4096  # answers kept, some megabytes
 
@@ -109,10 +114,10 @@ class BestConfigs:
         fleet: KnownDevices,
         records: Iterable[BestRecord] = (),
         quarantine: ConfigFilter | None = None,
-        crossed: Callable[[], Sequence[CrossRecord]] = list,
+        crossed: ReadCrossed = lambda _: (),
     ) -> None:
         self.generation = 0
-        self._fleet, self._quarantine, self._crossed = fleet, quarantine, crossed
+        self._fleet, self._quarantine, self._times = fleet, quarantine, WinnerTimes(crossed)
         self._changing = threading.Lock()
         self._snapshot = _Snapshot()
         self._last_default: tuple[int, BestAnswer | None] = 0, None
@@ -120,18 +125,24 @@ class BestConfigs:
 
     @classmethod
     def load(cls, fleet: KnownDevices, database: Database, quarantine: ConfigFilter | None = None) -> Self:
-        """Read every stored best once; what winners took on each other's problems is read again at each promotion."""
+        """Read every stored best once; what winners took on each other's problems is read on at each promotion."""
         records = database.read(lambda session: BestRepository(session).all())
-        return cls(fleet, records, quarantine, lambda: database.read(lambda session: BestRepository(session).crossed()))
+
+        def crossed(around: Collection[BestRecord] | None) -> Iterable[CrossRecord]:
+            return database.read(lambda session: BestRepository(session).crossed(around))
+
+        return cls(fleet, records, quarantine, crossed)
 
     def promoted(self, records: Iterable[BestRecord]) -> None:
         """Take what was just committed; what was provisional for the same problems is forgotten.
 
-        Then works out what that says of the other problems: about a millisecond for each tuned one, up to 256 of them.
+        Then works out what that says of the other problems.
         """
         taken = list(records)
         with self._changing:
             self._take(self._snapshot.with_records(taken))
+            here = {unit.device.model for unit in self._fleet.units}
+            self._times.promoted([one for one in taken if one.device_model in here])
             fresh = self._families({(one.device_model, one.problem.family) for one in taken})
             if fresh:
                 self._take(replace(self._snapshot, families={**self._snapshot.families, **fresh}, answers={}))
@@ -142,6 +153,7 @@ class BestConfigs:
             now, place = self._snapshot, (model, problem.family)
             exact = {key: record for key, record in now.exact.items() if key != (model, problem)}
             families = {key: known for key, known in now.families.items() if key != place}
+            self._times.deleted(place, problem)
             self._take(replace(now, exact=exact, families=families, answers={}))
             if any((one.device_model, one.problem.family) == place for one in exact.values()):
                 self._take(replace(self._snapshot, families={**families, **self._families({place})}, answers={}))
@@ -222,10 +234,14 @@ class BestConfigs:
     def _families(self, changed: set[tuple[str, str]]) -> dict[tuple[str, str], TunedFamily]:
         """What these models and families say now, as far as a device of the model is here."""
         devices = {unit.device.model: unit.device for unit in reversed(self._fleet.units)}
-        here = {place for place in changed if place[0] in devices}
-        bests, crossed = _grouped(self._snapshot.exact.values()), _grouped(self._crossed() if here else ())
+        now = self._snapshot
+        bests = {place: list[BestRecord]() for place in changed if place[0] in devices}
+        for record in now.exact.values():
+            if (of := bests.get((record.device_model, record.problem.family))) is not None:
+                of.append(record)
         return {
-            place: TunedFamily(bests[place], crossed.get(place, ()), self._rules(devices[place[0]])) for place in here
+            place: TunedFamily(of, self._times.of(place), self._rules(devices[place[0]]), now.families.get(place))
+            for place, of in bests.items()
         }
 
     def _rules(self, device: Device) -> ServingRules:
@@ -378,11 +394,3 @@ def _foretold(answer: BestAnswer, told: TransferEstimate) -> BestAnswer:
 
 def _slower(one: BestRecord, other: BestRecord) -> bool:
     return (one.trial.median_ms or 0.0) > (other.trial.median_ms or 0.0)
-
-
-def _grouped(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
-    """By device model and family."""
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record.device_model, record.problem.family), []).append(record)
-    return groups

@@ -26,8 +26,14 @@ _AROUND: Final = 128  # tuned shapes that an answer is looked for among, where t
 _CELLS: Final = 64  # regions whose nearest tuned shapes are kept at hand
 WASTEFUL: Final = 4.0  # times the products that the untuned choice launches: a config's tiles are mostly empty then
 
+_FEW_NEW: Final = 32  # bests at most whose times are read by themselves
+_SETTLED: Final = 32  # tuned shapes from which on not every change of one has the settings learned anew,
+_CHANGED: Final = 8  # but once this share of them has changed: 1 in 8
+
 Times: TypeAlias = Mapping[tuple[str, Config, str], float]
+Place: TypeAlias = tuple[str, str]  # a device's model and a family
 Cell: TypeAlias = tuple[int, ...]
+ReadCrossed: TypeAlias = Callable[[Sequence[BestRecord] | None], Iterable[CrossRecord]]
 
 
 def launch_of(kernel_name: str, config: Config, problem: Problem, device: Device) -> Launch | None:
@@ -73,31 +79,85 @@ class ServingRules:
         return predict(CATALOGUE[choice[0]], choice[1], problem, self.device)
 
 
+class WinnerTimes:
+    """What winners took on each other's problems: of a promotion only what it adds is read, for stores grow large.
+
+    `read` gives all of it, or what concerns some bests: on their problems, and of their configs on others.
+    """
+
+    def __init__(self, read: ReadCrossed) -> None:
+        self._read = read
+        self._times: dict[Place, dict[Problem, Times]] = {}
+
+    def of(self, place: Place) -> Mapping[Problem, Times]:
+        """The times on each problem of a device's model and family, which the next promotion may add to."""
+        return self._times.setdefault(place, {})
+
+    def promoted(self, records: Sequence[BestRecord]) -> None:
+        """Read what these bests add; what was known of their problems may be of another environment."""
+        if not records:
+            return
+        everything = len(records) > _FEW_NEW
+        if everything:
+            self._times.clear()
+        for record in records:
+            self.deleted(_place(record), record.problem)
+        added: dict[tuple[Place, Problem], dict[tuple[str, Config, str], float]] = {}
+        for one in self._read(None if everything else records):
+            added.setdefault((_place(one), one.problem), {})[one.kernel, one.config, one.round] = one.median_ms
+        for (place, problem), times in added.items():  # each in one step: answers are worked out meanwhile
+            known = self._times.setdefault(place, {})
+            known[problem] = {**known.get(problem, {}), **times}
+
+    def deleted(self, place: Place, problem: Problem) -> None:
+        """Forget what is known of a problem."""
+        self._times.get(place, {}).pop(problem, None)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedSettings:
+    """The winners, by problem and trial, that a transfer's settings were learned from."""
+
+    winners: frozenset[tuple[Problem, int | None]]
+    transfer: Transfer
+
+    def hold_for(self, winners: frozenset[tuple[Problem, int | None]]) -> bool:
+        """Whether other winners need no settings of their own: only a few have changed."""
+        return len(self.winners) >= _SETTLED and _CHANGED * len(self.winners ^ winners) <= len(self.winners)
+
+
 class TunedFamily:
     """The tuned problems of one device model and family. Immutable: made anew at a promotion.
 
-    However many they are, a bounded number is learned from, and an answer is looked for among the nearest.
+    However many they are, a bounded number is learned from, and an answer is looked for among the nearest. With
+    `earlier` its settings are taken, unless they were learned from few or much has changed since.
     """
 
-    def __init__(self, records: Sequence[BestRecord], crossed: Iterable[CrossRecord], rules: ServingRules) -> None:
-        self._records, self._rules = records, rules
-        self._times: dict[Problem, dict[tuple[str, Config, str], float]] = {}
-        for one in crossed:
-            self._times.setdefault(one.problem, {})[one.kernel, one.config, one.round] = one.median_ms
-        self._learned = self._transfer(_spread(records, _MOST))
+    def __init__(
+        self,
+        records: Sequence[BestRecord],
+        times: Mapping[Problem, Times],
+        rules: ServingRules,
+        earlier: TunedFamily | None = None,
+    ) -> None:
+        self._records, self._rules, self._times = records, rules, times
+        winners = frozenset((record.problem, record.trial.id) for record in records)
+        known = earlier.learned if earlier is not None and earlier.learned.hold_for(winners) else None
+        self._whole = self._transfer(_spread(records, _MOST), known.transfer if known else None)
+        self.learned: LearnedSettings = known or LearnedSettings(winners, self._whole)
         self._points = points(record.problem for record in records)
         self._around = lru_cache(maxsize=_CELLS)(self._in_cell)
 
     def transfer(self, problem: Problem) -> Transfer:
         """What the tuned problems around one say of it."""
         if len(self._records) <= _MOST:
-            return self._learned
+            return self._whole
         return self._around(tuple(np.rint(points([problem])[0]).astype(int).tolist()))
 
     def _in_cell(self, cell: Cell) -> Transfer:
         distances = np.square(self._points - np.array(cell)).sum(axis=1)
         nearest = np.argpartition(distances, _AROUND)[:_AROUND]
-        return self._transfer([self._records[row] for row in nearest], self._learned)
+        return self._transfer([self._records[row] for row in nearest], self._whole)
 
     def _transfer(self, records: Sequence[BestRecord], like: Transfer | None = None) -> Transfer:
         """What some records say; stale ones are taken in only where too few are current."""
@@ -115,6 +175,10 @@ def _spread(records: Sequence[BestRecord], most: int) -> Sequence[BestRecord]:
         return records
     ordered = sorted(records, key=lambda record: record.problem.flops)
     return [ordered[number * len(ordered) // most] for number in range(most)]
+
+
+def _place(record: BestRecord | CrossRecord) -> Place:
+    return record.device_model, record.problem.family
 
 
 def _tuned(record: BestRecord, times: Times) -> TunedProblem:

@@ -209,9 +209,9 @@ class TuningService:
 
     def _active(self, work: str, spec: TuneSpec) -> JobRecord | None:
         """The queued or running job of this work with at least the spec's budget, increased to it if need be."""
-        for job in self._database.read(lambda session: JobRepository(session).unfinished()):
+        for job in self._database.read(lambda session: JobRepository(session).unfinished(work)):
             known = self.sharing.is_shared or job.id in self._known
-            if job.fingerprint != work or not known or self._is_ending(job):
+            if not known or self._is_ending(job):
                 continue
             active = TuneSpec.from_json(job.request)
             if self._is_at_least(active, spec):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, select
+from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from app.store.records import BestRecord, BestRevision, CrossRecord, TrialRecord
@@ -106,11 +106,11 @@ class BestRepository:
         rows = self._session.execute(query.order_by(BestRow.device_model, BestRow.problem_key))
         return [_best(row, winner, *others) for row, winner, *others in rows]
 
-    def crossed(self, limit: int = 100_000) -> list[CrossRecord]:
+    def crossed(self, around: Collection[BestRecord] | None = None, limit: int = 100_000) -> list[CrossRecord]:
         """Times of winners on the other tuned problems of their model and family, the newest `limit`, oldest first.
 
         Only trials of the search and the finals in the environment of the problem's own best, of the winner's kernel
-        text.
+        text; with `around` only those on the problems of these bests, and of their configs on others.
         """
         own, winner = aliased(TrialRow, name="own"), aliased(TrialRow, name="winner")
         winners = (
@@ -119,7 +119,8 @@ class BestRepository:
             .distinct()
             .subquery()
         )
-        columns = ("id", *PROBLEM, "device_model", "kernel", "config", "round", "median_ms", "samples", "dropped")
+        told = ("device_model", "kernel", "round", "median_ms", "samples", "dropped")
+        columns = ("id", "problem_key", *PROBLEM, "config_key", "config", *told)
         query = (
             select(*(getattr(TrialRow, name) for name in columns))
             .join(BestRow, _equal(TrialRow, BestRow, "device_model", "problem_key"))
@@ -129,16 +130,21 @@ class BestRepository:
             .order_by(TrialRow.id.desc())
             .limit(limit)
         )
-        kept = columns[1 + len(PROBLEM) :]
-        found = [
-            CrossRecord(problem=problem_of(row), **{name: getattr(row, name) for name in kept} | _config(row.config))
-            for row in self._session.execute(query)
-        ]
+        if around is not None:
+            keys = {one.problem.key for one in around}
+            query = query.where(or_(TrialRow.problem_key.in_(keys), *map(_won_by, around)))
+        problems, configs = dict[str, Problem](), dict[str, Config]()  # thousands of rows are of few of them
+        found = []
+        for row in self._session.execute(query):
+            problem = problems.get(row.problem_key) or problems.setdefault(row.problem_key, problem_of(row))
+            config = configs.get(row.config_key) or configs.setdefault(row.config_key, Config.of(row.config))
+            found.append(CrossRecord(problem=problem, config=config, **taken(row, told)))
         return found[::-1]
 
 
-def _config(values: dict[str, int]) -> dict[str, Config]:
-    return {"config": Config.of(values)}
+def _won_by(best: BestRecord) -> ColumnElement[bool]:
+    """That a trial is of the kernel and config of this best."""
+    return and_(TrialRow.kernel == best.trial.kernel, TrialRow.config_key == str(best.trial.config))
 
 
 def _equal(one: object, other: object, *names: str) -> ColumnElement[bool]:

@@ -55,9 +55,11 @@ class JobRepository:
         query = select(JobRow).where(JobRow.fingerprint == fingerprint, JobRow.state == "succeeded")
         return _job_or_none(self._session.scalar(query.order_by(JobRow.number.desc()).limit(1)))
 
-    def unfinished(self) -> list[JobRecord]:
-        """Every queued or running job, oldest first."""
+    def unfinished(self, fingerprint: str | None = None) -> list[JobRecord]:
+        """Every queued or running job, or those of one work, oldest first."""
         query = select(JobRow).where(JobRow.state.in_(_UNFINISHED)).order_by(JobRow.number)
+        if fingerprint is not None:
+            query = query.where(JobRow.fingerprint == fingerprint)
         return [_job(row) for row in self._session.scalars(query)]
 
     def start(self, job_id: str, total: int, at: datetime, done: int | None = None) -> bool:
