@@ -11,6 +11,7 @@ from app.api import errors
 from app.api.inference import infer, metadata, shared_memory
 from app.api.inference.answers import InferResponse
 from app.api.inference.schemas import InferRequest
+from app.api.openapi.direct_route import DirectDispatch
 from app.api.openapi.document import describe
 from app.api.responses import ProblemDetails
 from app.api.routes import (
@@ -112,9 +113,10 @@ def include(
     """Give `app` every route, the one shape of errors, and the limit of bodies; `state_of` gives what they share."""
     state = State.new(limits, lambda: app.router.routes, transfers, operands)
     state.install(app)
+    routes = [route for module in ROUTERS for route in module.router.routes]
+    app.add_middleware(DirectDispatch, routes=routes, handlers=app.exception_handlers)  # the innermost
     errors.install(app, max_body_bytes)
     app.add_middleware(Counted, metrics=state.metrics, guard=state.guard, tracing=state.tracing)
-    routes = [route for module in ROUTERS for route in module.router.routes]
     app.router.routes[:0] = routes
     describe(
         app,

@@ -20,7 +20,8 @@ from app.api.schemas import BestsQuery, JobsQuery, MissesQuery, TrialsQuery
 from app.devices.last_devices import remembered
 from app.errors import Invalid, NoDevice, UnknownDevice
 from app.interchange.formats import FileSubject
-from app.services.best.lookup import BestConfigs, KnownDevices
+from app.services.best.known_devices import KnownDevices
+from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
 from app.services.interchange.export import ResultsExport

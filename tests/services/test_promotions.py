@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from sqlalchemy.orm import Session
 from app.services.best.lookup import BestConfigs
 from app.services.jobs.service import new_job
 from app.services.service import Service
+from app.services.sharing.best import SharedBestConfigs
 from app.store.records import BestRecord, CrossRecord
 from app.store.repository import BestRepository, JobRepository, TrialRepository
 from app.tuning.transfer import Transfer, TransferSettings
@@ -20,6 +22,7 @@ from kernels.device import Device
 from kernels.problem import Problem
 from tests.services.test_best import best, measured
 from tests.support.kernels.random_samples import seed
+from tests.support.waiting import until
 
 TILES = list(CATALOGUE["tiled"].space)[:12]
 
@@ -97,6 +100,30 @@ def test_a_promotion_reads_what_concerns_it_alone(service: Service, dice: random
     assert len(read[1]) < len(read[0])
     assert all(one.problem == last.problem or one.config == last.trial.config for one in read[1])
     assert {one.problem for one in read[1]} > {last.problem}
+
+
+def test_who_shares_a_store_answers_what_is_promoted_before_it_has_learned_from_it(
+    service: Service, dice: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned, (asked,) = shapes(dice, 40), shapes(dice, 1)
+    bests = SharedBestConfigs.load(service.fleet, service.database)
+    learned, may_learn = list[int](), threading.Event()
+    learn = BestConfigs._learn
+
+    def slowly(self: BestConfigs, records: Sequence[BestRecord]) -> None:
+        assert may_learn.wait(30)
+        learn(self, records)
+        learned.append(len(records))
+
+    monkeypatch.setattr(BestConfigs, "_learn", slowly)
+    with bests.learning():
+        for record in promoted(service, dice, tuned):
+            bests.promoted([record])
+        assert [bests.answer(problem).match for problem in tuned] == ["exact"] * len(tuned)
+        may_learn.set()
+        until(lambda: sum(learned) == len(tuned))
+    assert len(learned) <= 2, "what has come meanwhile is learned from at once"
+    assert bests.answer(asked) == BestConfigs.load(service.fleet, service.database).answer(asked)
 
 
 def test_many_tuned_shapes_are_not_learned_from_anew_at_each_promotion(

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.openapi.parameters import parameters
 from app.api.response import SlabResponse, TextResponse
 
 Endpoint: TypeAlias = Callable[..., Awaitable[Response]]
+Handler: TypeAlias = Callable[..., Any]
 E = TypeVar("E", bound=Endpoint)
 # What one principal is told now (RFC 9111, section 5.2.2).
 _OWN: Final = b"cache-control", b"private, no-cache"
@@ -94,6 +96,36 @@ class DirectRouter:
             return endpoint
 
         return decorate
+
+
+class DirectDispatch:
+    """ASGI middleware that has a route without parameters in its path answer, found by the path itself.
+
+    The framework's router, which tries one route after the other, gets every other request.
+    """
+
+    def __init__(self, app: ASGIApp, routes: Iterable[DirectRoute], handlers: Mapping[Any, Handler]) -> None:
+        self._app = app
+        self._routes = {
+            (method, route.path): route for route in routes if "{" not in route.path for method in route.methods or ()
+        }
+        # What handles every exception that no other does is outside of all middleware.
+        known = {kind: handle for kind, handle in handlers.items() if kind is not Exception}
+        self._direct = ExceptionMiddleware(self._answer, known)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or pass the request on."""
+        if scope["type"] == "http" and not scope["root_path"]:
+            route = self._routes.get((scope["method"], scope["path"]))
+            if route is not None:
+                scope.update(route=route, endpoint=route.endpoint, path_params={})
+                await self._direct(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    @staticmethod
+    async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await scope["route"].handle(scope, receive, send)
 
 
 class _Bodiless:

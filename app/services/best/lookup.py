@@ -10,6 +10,7 @@ from typing import Final, Protocol, Self
 
 from app.errors import NotTuned, Unsupported
 from app.services.best.answer import Baseline, BestAnswer, accuracy_of, baselines_of, gflops, stored, timing_of
+from app.services.best.known_devices import KnownDevices
 from app.services.best.transfer_records import (
     ReadCrossed,
     ServingRules,
@@ -49,28 +50,6 @@ _MOST: Final = 4096  # answers kept, some megabytes
 def _forget_oldest(answers: dict[tuple[str | None, Problem, bool], BestAnswer]) -> None:
     with suppress(RuntimeError, StopIteration):  # where another thread adds one or forgets it at this moment
         answers.pop(next(iter(answers)), None)
-
-
-class DeviceModel(Protocol):
-    """What is known of one device, be it open or not."""
-
-    @property
-    def device(self) -> Device:
-        """The device."""
-        ...
-
-
-class KnownDevices(Protocol):
-    """The devices that answers are for."""
-
-    @property
-    def units(self) -> Sequence[DeviceModel]:
-        """Every one of them."""
-        ...
-
-    def unit(self, device_id: str | None = None) -> DeviceModel:
-        """One of them, or the first; raises NoDevice where there is none, UnknownDevice for an unknown id."""
-        ...
 
 
 class ConfigFilter(Protocol):
@@ -118,7 +97,7 @@ class BestConfigs:
     ) -> None:
         self.generation = 0
         self._fleet, self._quarantine, self._times = fleet, quarantine, WinnerTimes(crossed)
-        self._changing = threading.Lock()
+        self._changing, self._learning = threading.Lock(), threading.Lock()  # the second is held for long, and first
         self._snapshot = _Snapshot()
         self._last_default: tuple[int, BestAnswer | None] = 0, None
         self.promoted(records)
@@ -141,11 +120,7 @@ class BestConfigs:
         taken = list(records)
         with self._changing:
             self._take(self._snapshot.with_records(taken))
-            here = {unit.device.model for unit in self._fleet.units}
-            self._times.promoted([one for one in taken if one.device_model in here])
-            fresh = self._families({(one.device_model, one.problem.family) for one in taken})
-            if fresh:
-                self._take(replace(self._snapshot, families={**self._snapshot.families, **fresh}, answers={}))
+        self._learn(taken)
 
     def deleted(self, model: str, problem: Problem) -> None:
         """Forget a best that was just deleted from the store, and what it said of other problems."""
@@ -153,10 +128,10 @@ class BestConfigs:
             now, place = self._snapshot, (model, problem.family)
             exact = {key: record for key, record in now.exact.items() if key != (model, problem)}
             families = {key: known for key, known in now.families.items() if key != place}
-            self._times.deleted(place, problem)
             self._take(replace(now, exact=exact, families=families, answers={}))
-            if any((one.device_model, one.problem.family) == place for one in exact.values()):
-                self._take(replace(self._snapshot, families={**families, **self._families({place})}, answers={}))
+        with self._learning:
+            self._times.deleted(place, problem)
+            self._renew({place})
 
     def provisional(self, record: BestRecord) -> None:
         """Take the best so far of a tune under way, to be answered where nothing current is stored.
@@ -231,6 +206,19 @@ class BestConfigs:
         self._snapshot = snapshot
         self.generation += 1
 
+    def _learn(self, records: Sequence[BestRecord]) -> None:
+        """Work out what these bests say of other problems."""
+        here = {unit.device.model for unit in self._fleet.units}
+        with self._learning:
+            self._times.promoted([one for one in records if one.device_model in here])
+            self._renew({(one.device_model, one.problem.family) for one in records})
+
+    def _renew(self, places: set[tuple[str, str]]) -> None:
+        if fresh := self._families(places):
+            with self._changing:
+                families = {**self._snapshot.families, **fresh}
+                self._take(replace(self._snapshot, families=families, answers={}))
+
     def _families(self, changed: set[tuple[str, str]]) -> dict[tuple[str, str], TunedFamily]:
         """What these models and families say now, as far as a device of the model is here."""
         devices = {unit.device.model: unit.device for unit in reversed(self._fleet.units)}
@@ -242,6 +230,7 @@ class BestConfigs:
         return {
             place: TunedFamily(of, self._times.of(place), self._rules(devices[place[0]]), now.families.get(place))
             for place, of in bests.items()
+            if of
         }
 
     def _rules(self, device: Device) -> ServingRules:
@@ -292,10 +281,11 @@ class BestConfigs:
         return nearest if nearest and found and beats(found, foretold) else default
 
     def _nearest(self, snapshot: _Snapshot, problem: Problem, device: Device, found: Transferred) -> BestAnswer | None:
+        record = snapshot.exact.get((device.model, found.source))  # None if it was deleted just now
         launch = launch_of(found.kernel, found.config, problem, device)
-        if launch is None or not self._serves(device, found.kernel, found.config, problem):
+        if record is None or launch is None or not self._serves(device, found.kernel, found.config, problem):
             return None
-        return _foretold(stored(snapshot.exact[device.model, found.source], device, launch, "nearest"), found)
+        return _foretold(stored(record, device, launch, "nearest"), found)
 
     def _default(self, problem: Problem, device: Device, failed: Collection[tuple[str, Config]] = ()) -> BestAnswer:
         """What the model chooses, untuned: the first of those that may be served and have not failed.

@@ -32,6 +32,7 @@ _CHANGED: Final = 8  # but once this share of them has changed: 1 in 8
 
 Times: TypeAlias = Mapping[tuple[str, Config, str], float]
 Place: TypeAlias = tuple[str, str]  # a device's model and a family
+Winner: TypeAlias = tuple[Problem, int | None, bool]  # and its trial, and whether others were timed on the problem
 Cell: TypeAlias = tuple[int, ...]
 ReadCrossed: TypeAlias = Callable[[Sequence[BestRecord] | None], Iterable[CrossRecord]]
 
@@ -116,12 +117,12 @@ class WinnerTimes:
 
 @dataclass(frozen=True, slots=True)
 class LearnedSettings:
-    """The winners, by problem and trial, that a transfer's settings were learned from."""
+    """The winners that a transfer's settings were learned from."""
 
-    winners: frozenset[tuple[Problem, int | None]]
+    winners: frozenset[Winner]
     transfer: Transfer
 
-    def hold_for(self, winners: frozenset[tuple[Problem, int | None]]) -> bool:
+    def hold_for(self, winners: frozenset[Winner]) -> bool:
         """Whether other winners need no settings of their own: only a few have changed."""
         return len(self.winners) >= _SETTLED and _CHANGED * len(self.winners ^ winners) <= len(self.winners)
 
@@ -141,7 +142,7 @@ class TunedFamily:
         earlier: TunedFamily | None = None,
     ) -> None:
         self._records, self._rules, self._times = records, rules, times
-        winners = frozenset((record.problem, record.trial.id) for record in records)
+        winners = frozenset((record.problem, record.trial.id, record.problem in times) for record in records)
         known = earlier.learned if earlier is not None and earlier.learned.hold_for(winners) else None
         self._whole = self._transfer(_spread(records, _MOST), known.transfer if known else None)
         self.learned: LearnedSettings = known or LearnedSettings(winners, self._whole)

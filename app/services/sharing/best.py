@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import logging
+import queue
 import threading
-from collections.abc import Collection, Iterable
-from typing import Self
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Self
 
-from app.services.best.lookup import BestConfigs, ConfigFilter, KnownDevices
+from app.errors import StoreFailed
+from app.services.best.known_devices import KnownDevices
+from app.services.best.lookup import BestConfigs, ConfigFilter
 from app.store.database import Database
 from app.store.records import BestRecord
 from app.store.repository import BestRepository
 from kernels.problem import Problem
 
+_LOG = logging.getLogger(__name__)
+_PATIENCE: Final = 1.0  # seconds until the database is asked again
+
 
 class SharedBestConfigs(BestConfigs):
-    """Takes every change from the database, one after the other: what is read last was committed last."""
+    """Takes every change from the database, one after the other: what is read last was committed last.
+
+    What promotions say of other problems takes far longer to work out than they do: while `learning`, a thread does it,
+    for all that have come meanwhile at once.
+    """
 
     _database: Database | None = None  # until what is stored has been read
     _refreshing: threading.Lock
+    _due: queue.SimpleQueue[BestRecord | None] | None = None  # to be learned from, by a thread; None ends it
 
     @classmethod
     def load(cls, fleet: KnownDevices, database: Database, quarantine: ConfigFilter | None = None) -> Self:
@@ -57,6 +71,42 @@ class SharedBestConfigs(BestConfigs):
         with self._refreshing:
             stored = self._database.read(lambda session: BestRepository(session).all())
             self._replace(stored, {(record.device_model, record.problem) for record in [*stored, *self.all()]})
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Have a thread learn from promotions until the block ends."""
+        self._due = due = queue.SimpleQueue[BestRecord | None]()
+        thread = threading.Thread(target=self._learn_from, args=(due,), name="learn bests", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._due = None
+            due.put(None)
+            thread.join(timeout=5)
+
+    def _learn(self, records: Sequence[BestRecord]) -> None:
+        if (due := self._due) is None:
+            super()._learn(records)
+            return
+        for record in records:
+            due.put(record)
+
+    def _learn_from(self, due: queue.SimpleQueue[BestRecord | None]) -> None:
+        while (record := due.get()) is not None:
+            records: list[BestRecord | None] = [record]
+            while not due.empty():
+                records.append(due.get())
+            try:
+                super()._learn([each for each in records if each is not None])
+            except StoreFailed as error:
+                _LOG.warning("bests are learned from later: %s", error.message)
+                for each in records:
+                    due.put(each)
+                time.sleep(_PATIENCE)
+                continue
+            if None in records:
+                return
 
     def _replace(self, stored: Iterable[BestRecord], places: Collection[tuple[str, Problem]]) -> None:
         found = {(record.device_model, record.problem): record for record in stored}

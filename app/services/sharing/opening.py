@@ -28,8 +28,9 @@ def following(database: Database, who: str, claims: JobClaims, followed: Followe
     """Have what is kept in memory follow what other services commit until the block ends."""
     follower = StoreFollower(database, claims.held.service, followed, claims.wake)
     listener = Listener(database.url, who, follower.heard, follower.missed)
-    listener.start()
-    try:
-        yield
-    finally:
-        listener.stop()
+    with followed.best.learning():
+        listener.start()
+        try:
+            yield
+        finally:
+            listener.stop()

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from app.store.records import FaultRecord, KnownRecord, PointRecord, TrialRecord
-from app.store.repository.mapping import PROBLEM, alike, counted, insert, problem_of, taken, trial_of, trial_row
+from app.store.repository.mapping import PROBLEM, alike, counted, insert, taken, trial_of, trial_row
 from app.store.sharing.claims import expect_held, serialised
 from app.store.sharing.notices import FAULT, JOB, note
 from app.store.tables import BestRow, FaultRow, TrialRow
@@ -174,8 +174,10 @@ class TrialRepository:
         """Where the family has been tuned, this problem on this model excepted, nearest first."""
         family = [getattr(TrialRow, name) == getattr(problem, name) for name in _FAMILY]
         relevant = or_(TrialRow.device_model == device_model, TrialRow.problem_key == problem.key)
-        query = select(TrialRow).join(BestRow, BestRow.trial_id == TrialRow.id).where(*family, relevant)
-        found = [(row.device_model, problem_of(row)) for row in self._session.scalars(query)]
+        # Whole trials are many times as long.
+        columns = [getattr(TrialRow, name) for name in ("device_model", *PROBLEM)]
+        query = select(*columns).join(BestRow, BestRow.trial_id == TrialRow.id).where(*family, relevant)
+        found = [(model, Problem(*members)) for model, *members in self._session.execute(query)]
         here = [place for place in found if place[0] == device_model and place[1] != problem]
         there = [place for place in found if place[0] != device_model]
         return [*sorted(there, key=lambda place: place[0])[:most], *_nearest(here, problem)[:most]]

@@ -23,7 +23,7 @@ from app.api.streamed_text import streamed
 from app.errors import Invalid
 from app.interchange.formats import FORMATS, FileFormat, write
 from app.interchange.results import ResultsFile
-from app.services.best.lookup import KnownDevices
+from app.services.best.known_devices import KnownDevices
 from app.services.interchange.export import ResultsExport, macros_of
 from app.services.interchange.imports import ImportService
 from app.services.jobs.service import JobService
