@@ -20,6 +20,7 @@ from kernels.problem import Problem
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE: Final = 1.0  # seconds until the database is asked again
+_REST: Final = 4.0  # times as long as it took to learn nothing is learned: requests and other promotions go on
 
 
 class SharedBestConfigs(BestConfigs):
@@ -75,13 +76,14 @@ class SharedBestConfigs(BestConfigs):
     @contextmanager
     def learning(self) -> Iterator[None]:
         """Have a thread learn from promotions until the block ends."""
-        self._due = due = queue.SimpleQueue[BestRecord | None]()
-        thread = threading.Thread(target=self._learn_from, args=(due,), name="learn bests", daemon=True)
+        self._due, ended = queue.SimpleQueue(), threading.Event()
+        thread = threading.Thread(target=self._learn_until, args=(ended, self._due), name="learn bests", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            self._due = None
+            due, self._due = self._due, None
+            ended.set()
             due.put(None)
             thread.join(timeout=5)
 
@@ -92,20 +94,21 @@ class SharedBestConfigs(BestConfigs):
         for record in records:
             due.put(record)
 
-    def _learn_from(self, due: queue.SimpleQueue[BestRecord | None]) -> None:
+    def _learn_until(self, ended: threading.Event, due: queue.SimpleQueue[BestRecord | None]) -> None:
         while (record := due.get()) is not None:
-            records: list[BestRecord | None] = [record]
-            while not due.empty():
-                records.append(due.get())
+            records = [record]
+            while not due.empty() and (record := due.get()) is not None:
+                records.append(record)
+            started = time.monotonic()
             try:
-                super()._learn([each for each in records if each is not None])
+                super()._learn(records)
+                rest = _REST * (time.monotonic() - started)
             except StoreFailed as error:
                 _LOG.warning("bests are learned from later: %s", error.message)
                 for each in records:
                     due.put(each)
-                time.sleep(_PATIENCE)
-                continue
-            if None in records:
+                rest = _PATIENCE
+            if ended.wait(rest):
                 return
 
     def _replace(self, stored: Iterable[BestRecord], places: Collection[tuple[str, Problem]]) -> None:
