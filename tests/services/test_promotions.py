@@ -143,3 +143,26 @@ def test_many_tuned_shapes_are_not_learned_from_anew_at_each_promotion(
         bests.promoted([record])
     assert 1 <= learned[0] - before <= 7  # each time an eighth more: 91, 103, 116, 131, 148
     assert bests.answer(records[-1].problem).match == "exact"
+
+
+def test_a_best_that_is_deleted_while_it_is_learned_from_is_told_of_no_more(
+    service: Service, dice: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tuned,) = shapes(dice, 1)
+    near = replace(tuned, m=tuned.m + 1)
+    bests, families = BestConfigs(service.fleet), BestConfigs._families
+    (record,) = promoted(service, dice, [tuned])
+    deleting = threading.Thread(target=bests.deleted, args=(record.device_model, tuned))
+
+    def slow(self: BestConfigs, changed: set[tuple[str, str]]) -> object:
+        found = families(self, changed)
+        if deleting.ident is None:
+            deleting.start()
+            until(lambda: bests.record(record.device_model, tuned) is None)
+        return found
+
+    monkeypatch.setattr(BestConfigs, "_families", slow)
+    bests.promoted([record])
+    deleting.join(30)
+    assert bests.answer(near).match == "default"
+    assert not bests._snapshot.families

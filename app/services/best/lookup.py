@@ -214,10 +214,12 @@ class BestConfigs:
             self._renew({(one.device_model, one.problem.family) for one in records})
 
     def _renew(self, places: set[tuple[str, str]]) -> None:
-        if fresh := self._families(places):
-            with self._changing:
-                families = {**self._snapshot.families, **fresh}
-                self._take(replace(self._snapshot, families=families, answers={}))
+        if not places:
+            return
+        fresh = self._families(places)
+        with self._changing:
+            kept = {place: known for place, known in self._snapshot.families.items() if place not in places}
+            self._take(replace(self._snapshot, families={**kept, **fresh}, answers={}))
 
     def _families(self, changed: set[tuple[str, str]]) -> dict[tuple[str, str], TunedFamily]:
         """What these models and families say now, as far as a device of the model is here."""

@@ -25,7 +25,6 @@ _MOST: Final = 256  # tuned shapes that are learned from at once: about a millis
 _AROUND: Final = 128  # tuned shapes that an answer is looked for among, where there are more than _MOST
 _CELLS: Final = 64  # regions whose nearest tuned shapes are kept at hand
 WASTEFUL: Final = 4.0  # times the products that the untuned choice launches: a config's tiles are mostly empty then
-
 _FEW_NEW: Final = 32  # bests at most whose times are read by themselves
 _SETTLED: Final = 32  # tuned shapes from which on not every change of one has the settings learned anew,
 _CHANGED: Final = 8  # but once this share of them has changed: 1 in 8
