@@ -15,7 +15,7 @@ from tests.browser.conftest import Watched, watching
 from tilewise import Client
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 pytestmark = pytest.mark.browser
 PREFIX = "/behind/a/proxy"
@@ -133,3 +133,18 @@ def test_the_pages_work_below_a_proxys_prefix(proxied: Watched) -> None:
     page.locator("#rung h2").filter(has_text="4. ").wait_for()
     page.click(".brand")
     page.locator("#gains td").first.wait_for()
+
+
+def test_a_best_of_too_few_samples_for_an_interval_is_shown(tuned: Started, chromium: Browser) -> None:
+    def without(route: Route) -> None:
+        answer = route.fetch()
+        told = answer.json()
+        for best in told["bests"]:
+            best["timing"]["ci95_ms"] = None
+        route.fulfill(response=answer, json=told)
+
+    for one in watching(chromium, tuned.url):
+        one.page.route("**/bests?*", without)
+        one.page.goto(f"{tuned.url}/ui/shapes/64x48x32/float32")
+        one.page.locator("#take li").first.wait_for()
+        assert "samples" in one.page.locator("#main").inner_text()

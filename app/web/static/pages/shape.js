@@ -33,10 +33,11 @@ function hero(problem, best, device) {
   const ms = timing?.median_ms;
   const rival = baselines?.vendor?.timing?.median_ms;
   const kernel = h("a", { href: at(`ui/kernels/${best.kernel}`) }, best.kernel);
-  const spread = timing ? (timing.ci95_ms[1] - timing.ci95_ms[0]) / 2 : null;
+  const ci = timing?.ci95_ms;  // none where there were too few samples
+  const spread = ci ? `± ${time((ci[1] - ci[0]) / 2)}, ` : "";
   return [
     h("h1", {}, name, h("small", {}, `${told} · tuned ${format.when(best.tuned_at)} by `, kernel, ` · ${best.match}${best.provisional ? ", so far" : ""}`)),
-    figure(time(ms), timing ? `± ${time(spread)}, ${timing.samples} samples${timing.limited ? ", wide" : ""}` : "not measured here"),
+    figure(time(ms), timing ? `${spread}${timing.samples} samples${timing.limited ? ", wide" : ""}` : "not measured here"),
     figure(rate(best.gflops), ms && device ? `${format.percent(format.floor(device, problem) / ms)} of the floor` : ""),
     figure(times(rival, ms), `the vendor's: ${baselines?.vendor?.name ?? "none"}`, rival > ms ? "win" : "wait"),
     figure(times(baselines?.naive?.timing?.median_ms, ms), "naive"),
