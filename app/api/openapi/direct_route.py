@@ -109,7 +109,7 @@ class DirectDispatch:
         self._routes = {
             (method, route.path): route for route in routes if "{" not in route.path for method in route.methods or ()
         }
-        # What handles every exception that no other does is outside of all middleware.
+        # The handler of Exception belongs to ServerErrorMiddleware, outside of all other middleware.
         known = {kind: handle for kind, handle in handlers.items() if kind is not Exception}
         self._direct = ExceptionMiddleware(self._answer, known)
 

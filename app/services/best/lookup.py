@@ -97,7 +97,8 @@ class BestConfigs:
     ) -> None:
         self.generation = 0
         self._fleet, self._quarantine, self._times = fleet, quarantine, WinnerTimes(crossed)
-        self._changing, self._learning = threading.Lock(), threading.Lock()  # the second is held for long, and first
+        # The snapshot's, and the families': whoever takes both takes the second first, since learning is long.
+        self._changing, self._learning = threading.Lock(), threading.Lock()
         self._snapshot = _Snapshot()
         self._last_default: tuple[int, BestAnswer | None] = 0, None
         self.promoted(records)

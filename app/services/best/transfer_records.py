@@ -21,7 +21,7 @@ from kernels.space import Config
 
 _ENOUGH: Final = 8  # current records of a family with which its stale ones are not needed
 _ROUNDS: Final = ("final", "search")  # the better first
-_MOST: Final = 256  # tuned shapes that are learned from at once: about a millisecond each
+_MOST: Final = 256  # tuned shapes that are learned from at once: each takes some milliseconds
 _AROUND: Final = 128  # tuned shapes that an answer is looked for among, where there are more than _MOST
 _CELLS: Final = 64  # regions whose nearest tuned shapes are kept at hand
 WASTEFUL: Final = 4.0  # times the products that the untuned choice launches: a config's tiles are mostly empty then
@@ -127,7 +127,7 @@ class LearnedSettings:
 
 
 class TunedFamily:
-    """The tuned problems of one device model and family. Immutable: made anew at a promotion.
+    """The tuned problems of one device model and family: made anew at a promotion, while `times` may grow.
 
     However many they are, a bounded number is learned from, and an answer is looked for among the nearest. With
     `earlier` its settings are taken, unless they were learned from few or much has changed since.

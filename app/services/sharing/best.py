@@ -20,14 +20,14 @@ from kernels.problem import Problem
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE: Final = 1.0  # seconds until the database is asked again
-_REST: Final = 4.0  # times as long as it took to learn nothing is learned: requests and other promotions go on
+_REST: Final = 4.0  # the thread idles for so many times as long as it was busy: requests wait for the GIL while it is
 
 
 class SharedBestConfigs(BestConfigs):
     """Takes every change from the database, one after the other: what is read last was committed last.
 
-    What promotions say of other problems takes far longer to work out than they do: while `learning`, a thread does it,
-    for all that have come meanwhile at once.
+    While `learning`, a thread updates what promotions say of other problems, several promotions at a time: it takes far
+    longer than to take in the promotions themselves, which wait for it no more.
     """
 
     _database: Database | None = None  # until what is stored has been read

@@ -174,7 +174,7 @@ class TrialRepository:
         """Where the family has been tuned, this problem on this model excepted, nearest first."""
         family = [getattr(TrialRow, name) == getattr(problem, name) for name in _FAMILY]
         relevant = or_(TrialRow.device_model == device_model, TrialRow.problem_key == problem.key)
-        # Whole trials are many times as long.
+        # A whole trial has samples and conditions too, tens of times the bytes.
         columns = [getattr(TrialRow, name) for name in ("device_model", *PROBLEM)]
         query = select(*columns).join(BestRow, BestRow.trial_id == TrialRow.id).where(*family, relevant)
         found = [(model, Problem(*members)) for model, *members in self._session.execute(query)]
