@@ -48,6 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Before the workers of xdist start, which are to draw the same.
     os.environ.setdefault("TEST_SEED", str(secrets.randbits(31)))
+    if _repeats_failures(config):
+        config.option.markexpr = ""
+
+
+def _repeats_failures(config: pytest.Config) -> bool:
+    """Whether this run is --last-failed with failures: all of them are run, for what draws sees them alone."""
+    return bool(config.getoption("lf") and config.cache and config.cache.get("cache/lastfailed", {}))
 
 
 def pytest_report_header() -> str:
@@ -100,7 +107,7 @@ def pytest_collection(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before marks are asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Mark slow the cases and rotating tests that the seed does not draw, unless a test is asked for by its name."""
-    if not any("::" in argument for argument in config.args):
+    if not (any("::" in argument for argument in config.args) or _repeats_failures(config)):
         left = undrawn({item.nodeid: count for item in items if (count := _cases(item))}, os.environ["TEST_SEED"])
         left |= resting([item.nodeid for item in items if item.get_closest_marker("rotating")], os.environ["TEST_SEED"])
         for item in items:
@@ -140,7 +147,7 @@ def _ordered(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         items.sort(key=lambda item: rank(item.nodeid))
     share, part = (int(os.environ.get(name, "1")) for name in ("TEST_SHARE", "TEST_PART"))
-    if share > 1 or part > 1:
+    if (share > 1 or part > 1) and not _repeats_failures(config):
         kept = drawn([item.nodeid for item in items], share, part, os.environ.get("TEST_SEED", "0"))
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
         items[:] = [item for item in items if item.nodeid in kept]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from tests.conftest import drawn, resting, undrawn
 from tests.support.shares import share_of
 
+_ROTATING = re.compile(r"@pytest\.mark\.rotating\n(?:@.*\n)*def (\w+)")
 ROOT = Path(__file__).resolve().parents[1]
 CASES = [f"tests/x.py::test_one[{number}]" for number in range(20)] + ["tests/x.py::test_alone"]
 
@@ -51,6 +56,22 @@ def test_one_in_three_of_the_tests_that_rotate_has_its_turn_and_each_has_one() -
     assert {len(each) for each in left} == {40}
     assert not {*names}.intersection(*left)
     assert resting(names[:1], "1") == set()
+
+
+def test_all_that_failed_is_run_once_more_whatever_is_drawn(tmp_path: Path) -> None:
+    file = Path(__file__).relative_to(ROOT)
+    names = [f"{file}::{name}" for name in re.findall(r"^def (test_\w+)\(\)", Path(__file__).read_text(), re.MULTILINE)]
+    slow = "tests/cli/test_cli_serve.py::test_a_port_that_is_taken_is_said_in_a_sentence"
+    rotating = "tests/test_site.py::" + _ROTATING.findall((ROOT / "tests/test_site.py").read_text())[0]
+    failed = {*names[:5], slow, rotating}
+    (tmp_path / "v/cache").mkdir(parents=True)
+    (tmp_path / "v/cache/lastfailed").write_text(json.dumps(dict.fromkeys(failed, True)))
+    files = sorted({nodeid.partition("::")[0] for nodeid in failed})
+    words = ["-o", f"cache_dir={tmp_path}", "-n", "0", "--last-failed", "--collect-only", "-q", "-m", "browser", *files]
+    own = os.environ | {"TEST_PART": "3", "TEST_SHARE": "3"}
+    command = [sys.executable, "-m", "pytest", *words]
+    ran = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=True, timeout=120)
+    assert {line for line in ran.stdout.splitlines() if "::" in line} == failed
 
 
 @pytest.mark.parametrize(("share", "count", "left"), [("1", 60, 60), ("12", 60, 5), ("12", 15, 2), ("12", 1, 1)])
