@@ -48,7 +48,7 @@ def test_the_recorded_tune_plays_to_its_end_without_a_device(chromium: Browser, 
         expect(page.locator("h1")).to_contain_text(FILE["recorded_on"])
         expect(page.locator("#said")).to_contain_text(re.compile("^[1-9][0-9]* of [0-9]+ recorded trials$"))
         page.get_by_label("trials a second").select_option("60")
-        expect(page.locator("#said")).to_have_text("The recording has ended.")
+        expect(page.locator("#said")).to_have_text("The recording has ended.", timeout=60_000)
         expect(page.locator("#play")).to_have_text("Play")
         expect(page.get_by_label("over")).to_have_count(0)  # a recording has no seconds
         expect(page.locator("#result td").nth(1)).to_have_text("register_tiled")
@@ -87,7 +87,7 @@ def test_the_recorded_tune_is_whole_at_every_width(chromium: Browser, deviceless
     for one in watching(chromium, deviceless, bypass_csp=True, color_scheme=theme, reduced_motion="reduce"):
         one.allowed.add(503)
         one.page.goto(f"{deviceless}/ui/recorded")
-        expect(one.page.locator("#said")).to_have_text("The recording has ended.")
+        expect(one.page.locator("#said")).to_have_text("The recording has ended.", timeout=60_000)
         one.page.locator("#landscape canvas").wait_for()
         one.page.evaluate(script_of_axe())
         for width in (390, 768, 1280, 1920):
