@@ -109,6 +109,11 @@ def _python(folder: str, winner: Winner, manifest: Manifest) -> Files:
     return {**_all(winner, manifest), **own, "check.py": template("python/check.py")}
 
 
+def _driven(folder: str, winner: Winner, manifest: Manifest) -> Files:
+    """A file of Python whose launches are the driver's."""
+    return {**_python(folder, winner, manifest), "tilewise_launch.py": template("python/tilewise_launch.py")}
+
+
 def _cpp(winner: Winner, manifest: Manifest) -> Files:
     files = _c(winner, manifest, "cpp/tilewise_gemm.hpp", "cpp/example.cpp", "cpp/example_runtime.cu")
     return {**files, "tilewise_problem.h": problem_header(manifest).encode()}
@@ -156,10 +161,11 @@ def _torch(winner: Winner, manifest: Manifest) -> Files:
 
 
 def _numba(winner: Winner, manifest: Manifest) -> Files:
-    """The tiled kernel in Python; Numba has no form of the others' instructions, and no bfloat16."""
-    if winner.kernel != "tiled" or winner.problem.dtype not in _NUMBA:
-        raise NotExported(f"numba is for tiled in float32 and float64, not for {winner.kernel} on {winner.problem}")
-    return _python("numba", winner, manifest)
+    """The cubin launched in Numba's context, and the tiled kernel in Python: Numba has no form of the others'."""
+    made = _driven("numba", winner, manifest)
+    if winner.kernel == "tiled" and winner.problem.dtype in _NUMBA:
+        made["tilewise_tiled.py"] = template("numba/tilewise_tiled.py")
+    return made
 
 
 _NUMBA: Final = ("float32", "float64")
@@ -240,12 +246,12 @@ TARGETS: Final[Mapping[str, Target]] = {
     ),
     "cupy": Target("A file for CuPy that launches the cubin.", ("cuda",), partial(_python, "cupy"), _CHECKED),
     "numba": Target(
-        "The tiled kernel written for Numba, with the winner's tile: not the binary that was measured.",
+        "A file for Numba that launches the cubin; with a winner of tiled, its kernel written for Numba.",
         ("cuda",),
         _numba,
         _CHECKED,
     ),
     "cuda-core": Target(
-        "A file for cuda.core that launches the cubin.", ("cuda",), partial(_python, "cuda_core"), _CHECKED
+        "A file for cuda.core that launches the cubin.", ("cuda",), partial(_driven, "cuda_core"), _CHECKED
     ),
 }

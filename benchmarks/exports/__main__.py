@@ -9,8 +9,7 @@ what /best-config said; then a call is timed on the host; last comes torch, whic
 under torch.compile. Bars: a time within 5 % of /best-config's over 50 us, within 2 us below; a call of c, cpp and
 cuda-core in at most 4.5 us where the winner has one launch without tensor maps. All of it ends within a few seconds of
 `--until`: what is not done by then is left out, and told, and what fails is a row with its reason. A target whose tools
-are not installed is told as absent. Numba's kernel is its own, and rust and torch have the timing loop of c. Writes OUT
-after every step.
+are not installed is told as absent. Rust and torch have the timing loop of c. Writes OUT after every step.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ def checked(won: Taken, target: str, build: Future[Said], end: float) -> dict[st
     }
     row |= {"own_ms": own_ms, "right": said.reason is None and said.values.get("right") is True}
     row |= {"reason": said.reason, "seconds": round(said.seconds, 2), "said": said.values}
-    return row | {"within": within(own_ms, winner.best_ms) if target != "numba" else None}
+    return row | {"within": within(own_ms, winner.best_ms)}
 
 
 def parsed() -> argparse.Namespace:

@@ -29,8 +29,9 @@ CHECKS = {
         f"{sys.executable} tilewise_torch.py",
     ),
     "cuda-core": (f"{sys.executable} check.py",),
+    "numba": (f"{sys.executable} check.py",),
 }
-NEEDED = {"cupy": "cupy", "torch": "torch", "cuda-core": "cuda.core"}
+NEEDED = {"cupy": "cupy", "torch": "torch", "cuda-core": "cuda.core", "numba": "numba.cuda"}
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from tests.support.exports import winners
 __all__ = ["driver"]
 pytestmark = pytest.mark.slow
 
+HAS_NUMBA = find_spec("numba_cuda") is not None
 HAS_CUDA_CORE = find_spec("cuda") is not None and None not in map(find_spec, ("cuda.core", "cuda.bindings"))
 
 PROGRAM = """
@@ -77,27 +78,41 @@ def without(told: list[list[Any]], expected: list[list[Any]]) -> list[list[Any]]
     return [[b if b is None else a for a, b in zip(*pair, strict=True)] for pair in zip(told, expected, strict=True)]
 
 
-@pytest.mark.skipif(not HAS_CUDA_CORE, reason="there is no cuda.core: pip install cuda-core cuda-bindings")
+DRIVEN = [
+    pytest.param(target, marks=pytest.mark.skipif(not present, reason=f"there is no {target}"))
+    for target, present in (("cuda-core", HAS_CUDA_CORE), ("numba", HAS_NUMBA))
+]
+
+
+@pytest.fixture(scope="module")
+def whole_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libcuda.so.1 that has no GPU, and whatever cuda.core and Numba ask of a driver."""
+    folder = tmp_path_factory.mktemp("driver")
+    build: list[Path | str] = ["gcc", "-shared", "-fPIC", "-w", "-o", folder / "libcuda.so.1"]
+    subprocess.run([*build, SUPPORT / "fake_cuda_numba.c", "-ldl"], check=True)
+    return folder
+
+
 @pytest.mark.parametrize("kernel", PROBLEMS)
-def test_cuda_core_launches_what_the_manifest_says(kernel: str, tmp_path: Path) -> None:
-    made = taken(kernel, tmp_path, "cuda-core")
-    library = tmp_path / "libcuda.so.1"
-    build: list[Path | str] = ["gcc", "-shared", "-fPIC", "-w", "-o", library, SUPPORT / "fake_cuda_core.c", "-ldl"]
-    subprocess.run(build, check=True)
+@pytest.mark.parametrize("target", DRIVEN)
+def test_launches_are_what_the_manifest_says(target: str, kernel: str, whole_driver: Path, tmp_path: Path) -> None:
+    made = taken(kernel, tmp_path, target)
     manifest, problem = json.loads((tmp_path / "manifest.json").read_text()), made.problem
     taking = ";".join(
         f"{each['entry']}={','.join('128' if 'tensor_map' in one else '8' for one in each['args'])}"
         for each in manifest["launches"]
     )
     log = tmp_path / "log"
-    own = {"LD_LIBRARY_PATH": str(tmp_path), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARGUMENTS": taking}
-    program = CUDA_CORE.format(sizes=(problem.m, problem.n, problem.k, 1))
+    own = {"LD_LIBRARY_PATH": str(whole_driver), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARGUMENTS": taking}
+    program = CALLS[target].format(sizes=(problem.m, problem.n, problem.k, 1))
     ran = ran_in(tmp_path, ["-c", program], **own)
     assert ran.returncode == 0, ran.stderr
-    lines = log.read_text().splitlines()
-    expected = recorded(kernel, manifest, {"a": 1 << 20, "b": 2 << 20, "c": 3 << 20})
+    lines, addresses = log.read_text().splitlines(), json.loads(ran.stdout)
+    expected = [launch for places in addresses for launch in recorded(kernel, manifest, places)]
     told = [[_number(word) for word in line.split()[1:]] for line in lines if line.startswith("launch")]
-    assert without(told, 2 * expected) == 2 * expected
+    assert without(told, expected) == expected
+    maps = sum("tensor_map" in one for each in manifest["launches"] for one in each["args"])
+    assert len([line for line in lines if line.startswith("encode")]) == 3 * maps  # two matrices C and two streams
     large = {each["entry"]: each["shared_bytes"] for each in manifest["launches"] if each["shared_bytes"] > 48 * 1024}
     assert {line for line in lines if line.startswith("attribute")} == {
         f"attribute {e} 8 {n}" for e, n in large.items()
@@ -107,18 +122,18 @@ def test_cuda_core_launches_what_the_manifest_says(kernel: str, tmp_path: Path) 
     ]
 
 
-@pytest.mark.skipif(not HAS_CUDA_CORE, reason="there is no cuda.core: pip install cuda-core cuda-bindings")
 @pytest.mark.parametrize("policy", ["events", "graph"])
-def test_cuda_core_checks_and_times_itself(policy: str, tmp_path: Path) -> None:
-    taken("naive", tmp_path, "cuda-core")
-    build: list[Path | str] = ["gcc", "-shared", "-fPIC", "-w", "-o", tmp_path / "libcuda.so.1"]
-    subprocess.run([*build, SUPPORT / "fake_cuda_core.c", "-ldl"], check=True)
+@pytest.mark.parametrize("target", DRIVEN)
+def test_check_multiplies_and_times(target: str, policy: str, whole_driver: Path, tmp_path: Path) -> None:
+    taken("naive", tmp_path, target)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     manifest["measured"] |= {"policy": policy, "sets": 3}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    ran = ran_in(tmp_path, ["check.py"], LD_LIBRARY_PATH=str(tmp_path), FAKE_CUDA_MULTIPLIES="1")
-    assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
+    own = {"LD_LIBRARY_PATH": str(whole_driver)}
+    wrong = ran_in(tmp_path, ["check.py"], **own)
+    right = ran_in(tmp_path, ["check.py"], **own, FAKE_CUDA_MULTIPLIES="1")
+    assert (wrong.returncode, right.returncode) == (1, 0), (wrong, right)
+    told = json.loads(right.stdout)
     launches = 1 if policy == "events" else 1000  # of two microseconds in the two milliseconds of a graph
     assert told["right"]
     assert round(1e6 * told["median_ms"] * launches) == 2000
@@ -129,11 +144,14 @@ def _number(word: str) -> str | int:
 
 
 CUDA_CORE = """
+import json
 from tilewise_gemm import Gemm, OutsideClass
 
-gemm, sizes = Gemm(), {sizes}
-for _ in range(2):
-    gemm.multiply(1 << 20, 2 << 20, 3 << 20, sizes)
+gemm, sizes, places = Gemm(), {sizes}, [(1 << 20, 2 << 20, 3 << 20), (1 << 20, 2 << 20, 4 << 20)]
+stream = gemm.device.create_stream()
+for a, b, c in (*places, *places):
+    gemm.multiply(a, b, c, sizes)
+gemm.multiply(*places[0], sizes, stream)
 for wrong in (((1 << 20) + 4, 2 << 20, 3 << 20, sizes), (1 << 20, 2 << 20, 3 << 20, (0, 1, 1, 1))):
     try:
         gemm.multiply(*wrong)
@@ -141,7 +159,32 @@ for wrong in (((1 << 20) + 4, 2 << 20, 3 << 20, sizes), (1 << 20, 2 << 20, 3 << 
         pass
     else:
         raise AssertionError(wrong)
+print(json.dumps([dict(zip("abc", each)) for each in (*places, *places, places[0])]))
 """
+NUMBA = """
+import json
+import numpy as np
+from numba import cuda
+from tilewise_gemm import DTYPE, MANIFEST, Gemm, OutsideClass
+
+gemm, (m, n, k, _) = Gemm(), {sizes}
+a = cuda.device_array((k, m) if MANIFEST["problem"]["trans_a"] else (m, k), DTYPE)
+b, outs = cuda.device_array((k, n), DTYPE), [cuda.device_array((m, n), DTYPE) for _ in range(2)]
+stream = cuda.stream()
+for c in (*outs, *outs):
+    gemm.multiply(a, b, c)
+gemm.multiply(a, b, outs[0], stream)
+for wrong in ((a, b[:, ::2], outs[0]), (a, b, cuda.device_array((m, n), np.int64)), (a, b, cuda.device_array((m + 1, n), DTYPE))):
+    try:
+        gemm.multiply(*wrong)
+    except OutsideClass:
+        pass
+    else:
+        raise AssertionError(wrong)
+where = [each.__cuda_array_interface__["data"][0] for each in (a, b, *outs)]
+print(json.dumps([dict(zip("abc", (*where[:2], where[2 + each]))) for each in (0, 1, 0, 1, 0)]))
+"""
+CALLS = {"cuda-core": CUDA_CORE, "numba": NUMBA}
 
 
 def ran_in(folder: Path, words: list[str], **more: str) -> subprocess.CompletedProcess[str]:
@@ -225,7 +268,7 @@ for names in (
 """
 
 
-@pytest.mark.skipif(find_spec("numba") is None, reason="there is no Numba")
+@pytest.mark.skipif(not HAS_NUMBA, reason="there is no Numba: pip install numba-cuda")
 @pytest.mark.parametrize(
     "problem", [Problem(19, 21, 13), Problem(9, 10, 33, 2, "float64", trans_a=True, trans_b=True)], ids=str
 )
@@ -234,7 +277,7 @@ def test_numba_multiplies_right_in_its_simulator(problem: Problem, tmp_path: Pat
     for name, data in exported(made, "numba").items():
         (tmp_path / name).write_bytes(data)
     ran = subprocess.run(
-        [sys.executable, "check.py"],
+        [sys.executable, "check.py", "--module", "tilewise_tiled"],
         cwd=tmp_path,
         env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
         capture_output=True,
@@ -245,7 +288,8 @@ def test_numba_multiplies_right_in_its_simulator(problem: Problem, tmp_path: Pat
     assert json.loads(ran.stdout)["right"]
 
 
-def test_numba_is_for_the_tiled_kernel() -> None:
-    made = winners.winner("hopper", Problem(1024, 1024, 1024, dtype="float16"), compiled=stands_in)
-    with pytest.raises(NotExported, match="numba is for tiled in float32 and float64, not for hopper"):
-        exported(made, "numba")
+def test_numba_has_a_kernel_in_python_for_tiled_alone() -> None:
+    tiled, hopper = Problem(64, 64, 64), Problem(1024, 1024, 1024, dtype="float16")
+    for kernel, problem in (("tiled", tiled), ("hopper", hopper)):
+        made = exported(winners.winner(kernel, problem, compiled=stands_in), "numba")
+        assert ("tilewise_tiled.py" in made) is (kernel == "tiled")

@@ -53,7 +53,7 @@ CALL cuModuleUnload(void *module) { return !module; }
 CALL cuModuleGetFunction(void **function, void *module, const char *entry)
 {
     (void)module;
-    entries[++count] = entry;
+    entries[++count] = strdup(entry);
     return *function = (void *)(intptr_t)count, 0;
 }
 CALL cuFuncSetAttribute(void *function, int attribute, int value)

@@ -39,7 +39,7 @@ CALL cuLibraryLoadData(void **library, const void *image, void *a, void *b, unsi
 CALL cuLibraryUnload(void *library) { return !library; }
 CALL cuLibraryGetKernel(void **kernel, void *library, const char *entry)
 {
-    return cuModuleGetFunction(kernel, library, strdup(entry));
+    return cuModuleGetFunction(kernel, library, entry);
 }
 CALL cuKernelGetFunction(void **function, void *kernel) { return *function = kernel, 0; }
 

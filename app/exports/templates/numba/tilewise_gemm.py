@@ -1,110 +1,90 @@
-"""C = op(A) x op(B) by Numba: the tiled kernel written in Python, with the winner's tile.
+"""C = op(A) x op(B) in a program of Numba: the measured cubin, launched as manifest.json says in Numba's own context.
 
-It is the same algorithm as matmul.cu, compiled by Numba, and so not the binary that was measured: that one is
-matmul.cubin, which the targets cupy and cuda-core launch. Matrices are row-major, [rows, columns] or [batch, rows,
-columns], and contiguous. A product outside the class of the export raises OutsideClass.
+Matrices are Numba's device arrays (bfloat16 as its bits, uint16), row-major, [rows, columns] or [batch, rows, columns],
+and contiguous; streams are Numba's. Numba calls no kernel that it has not compiled, so the driver launches it. A
+product outside the class of the export raises OutsideClass. Where the winner is the tiled kernel, tilewise_tiled.py has
+it in Python, for Numba's compiler and its simulator.
 """
 
-import json
-import os
-from itertools import cycle, islice
-from pathlib import Path
+import ctypes
 
 import numpy as np
-from numba import cuda, float32, float64
-from tilewise_recipe import OutsideClass, product
+from numba import cuda
+from tilewise_launch import (
+    BUSY_BYTES,
+    DTYPE,
+    MANIFEST,
+    Declined,
+    Launches,
+    OutsideClass,
+    cubins,
+    driven,
+    seconds_of,
+    sizes_of,
+)
 
-HERE = Path(__file__).parent
-MANIFEST = json.loads((HERE / "manifest.json").read_text())
-PROBLEM = MANIFEST["problem"]
-DTYPE = np.dtype(PROBLEM["dtype"])
-REAL = float64 if PROBLEM["dtype"] == "float64" else float32
-BM, BN, BK = (MANIFEST["config"][name] for name in ("BM", "BN", "BK"))
-TRANS_A, TRANS_B = PROBLEM["trans_a"], PROBLEM["trans_b"]
-THREADS, TILE_A, TILE_B = BM * BN, BM * BK, BK * BN
-SAMPLES = 50
-SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-
-
-@cuda.jit
-def matmul(a, b, c, m, n, k):
-    """A block computes a tile of BM x BN; it copies BK of k of both operands into shared memory at a time."""
-    a_tile = cuda.shared.array((BM, BK), REAL)
-    b_tile = cuda.shared.array((BK, BN), REAL)
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
-    across, down = (n + BN - 1) // BN, (m + BM - 1) // BM
-    block = cuda.blockIdx.x
-    top, left, batch = block // across % down * BM, block % across * BN, block // across // down
-    total = REAL(0)
-    for start in range(0, k, BK):
-        for at in range(y * BN + x, TILE_A, THREADS):
-            row, depth = top + at // BK, start + at % BK
-            inside = row < m and depth < k
-            if TRANS_A:
-                a_tile[at // BK, at % BK] = a[batch, depth, row] if inside else REAL(0)
-            else:
-                a_tile[at // BK, at % BK] = a[batch, row, depth] if inside else REAL(0)
-        for at in range(y * BN + x, TILE_B, THREADS):
-            depth, column = start + at // BN, left + at % BN
-            inside = depth < k and column < n
-            if TRANS_B:
-                b_tile[at // BN, at % BN] = b[batch, column, depth] if inside else REAL(0)
-            else:
-                b_tile[at // BN, at % BN] = b[batch, depth, column] if inside else REAL(0)
-        cuda.syncthreads()
-        for depth in range(BK):
-            total += a_tile[y, depth] * b_tile[depth, x]
-        cuda.syncthreads()
-    if top + y < m and left + x < n:
-        c[batch, top + y, left + x] = total
+__all__ = ["DTYPE", "MANIFEST", "Declined", "Gemm", "OutsideClass", "sizes_of"]
 
 
-def sizes_of(a_shape, b_shape):
-    """m, n, k and batch of stored operands; raises OutsideClass where they do not fit each other."""
-    batch = a_shape[0] if len(a_shape) == 3 else 1
-    m, k = reversed(a_shape[-2:]) if TRANS_A else a_shape[-2:]
-    depth, n = reversed(b_shape[-2:]) if TRANS_B else b_shape[-2:]
-    if depth != k or batch != (b_shape[0] if len(b_shape) == 3 else 1):
-        raise OutsideClass(f"A is {a_shape} and B is {b_shape}: they cannot be multiplied")
-    return m, n, k, batch
-
-
-class Gemm:
+class Gemm(Launches):
     """The kernel on Numba's current device."""
 
-    def multiply(self, a, b, c, sizes, stream=0):
-        """Queue a product of device arrays of three dimensions; sizes are m, n, k and batch."""
-        launch = product(MANIFEST, *sizes).launches[0]
-        matmul[launch.grid, launch.block, stream](a, b, c, *sizes[:3])
+    def __init__(self):
+        cuda.current_context()
+        self._room = None
+        super().__init__({entry: loaded(entry, cubin) for entry, cubin in cubins().items()})
+
+    def multiply(self, a, b, c, stream=0):
+        """Queue a product of device arrays on a stream of Numba."""
+        for name, array in (("A", a), ("B", b), ("C", c)):
+            if array.dtype != DTYPE or not array.is_c_contiguous():
+                raise OutsideClass(f"{name} must be contiguous {DTYPE}")
+        sizes = sizes_of(a.shape, b.shape)
+        if c.shape != (*a.shape[:-2], *sizes[:2]):
+            raise OutsideClass(f"C must be {(*a.shape[:-2], *sizes[:2])}, and is {c.shape}")
+        super().multiply(*map(address_of, (a, b, c)), sizes, stream)
 
     def multiply_host(self, a, b):
-        """Multiply NumPy's arrays, and wait."""
-        sizes = sizes_of(a.shape, b.shape)
-        left, right, out = self._arrays(a, b, sizes)
-        self.multiply(left, right, out, sizes)
-        return out.copy_to_host().reshape(*a.shape[:-2], sizes[0], sizes[1])
+        """Multiply NumPy's arrays, and wait; raises Declined."""
+        held = self._operands(a, b)
+        self.multiply(*held)
+        self.raise_if_declined()
+        return held[2].copy_to_host()
 
     def seconds(self, a, b):
-        """Seconds of launches with cold caches, by events; none in Numba's simulator.
-
-        Nothing keeps the GPU busy meanwhile: of a short product they have Numba's own time for a launch in them.
-        """
-        if SIMULATED:
-            return []
-        sizes = sizes_of(a.shape, b.shape)
-        sets = [self._arrays(a, b, sizes) for _ in range(MANIFEST["measured"]["sets"])]
-        return [self._took(each, sizes) for each in islice(cycle(sets), SAMPLES + 2)][2:]
-
-    def _took(self, arrays, sizes):
-        start, end = cuda.event(), cuda.event()
-        start.record()
-        self.multiply(*arrays, sizes)
-        end.record()
-        end.synchronize()
-        return 1e-3 * cuda.event_elapsed_time(start, end)
+        """Seconds of launches with cold caches: each by events, or the mean of a graph as the service took it."""
+        stream, busy = cuda.stream(), cuda.device_array(BUSY_BYTES, np.uint8)
+        sets = [self._operands(a, b) for _ in range(MANIFEST["measured"]["sets"])]
+        cuda.synchronize()
+        return seconds_of(lambda one: self.multiply(*one, stream), sets, address_of(busy), self._handle_of(stream))
 
     @staticmethod
-    def _arrays(a, b, sizes):
-        m, n, _, batch = sizes
-        stored = [np.ascontiguousarray(each, DTYPE).reshape(batch, *each.shape[-2:]) for each in (a, b)]
-        return [*map(cuda.to_device, stored), cuda.device_array((batch, m, n), DTYPE)]
+    def _operands(a, b):
+        """A, B and room for C in the GPU's memory."""
+        m, n, _, _ = sizes_of(a.shape, b.shape)
+        stored = [np.ascontiguousarray(each, DTYPE) for each in (a, b)]
+        return [*map(cuda.to_device, stored), cuda.device_array((*a.shape[:-2], m, n), DTYPE)]
+
+    def _handle_of(self, stream):
+        handle = getattr(stream, "handle", stream)
+        return int(getattr(handle, "value", handle) or 0)
+
+    def _grown(self, nbytes, handle):
+        if self._room is None or self._room.size < nbytes:
+            self._room = cuda.device_array(nbytes, np.uint8)
+            zeroed, place = ctypes.c_size_t(MANIFEST["zeroed_bytes"]), ctypes.c_uint64(address_of(self._room))
+            driven("cuMemsetD8Async", place, ctypes.c_ubyte(0), zeroed, ctypes.c_void_p(handle))
+        return address_of(self._room)
+
+
+def address_of(array):
+    """Where a device array begins."""
+    return array.__cuda_array_interface__["data"][0]
+
+
+def loaded(entry, cubin):
+    """The driver's function of an entry, whose binary is loaded into the current context."""
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    driven("cuModuleLoadData", ctypes.byref(module), cubin)
+    driven("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+    return function

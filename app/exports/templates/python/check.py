@@ -1,17 +1,21 @@
 """Multiplies, compares with float64, and times the kernel as the service does: python check.py [M N K [BATCH]].
 
 The exit status is 0 if every element is within the bound. Operands rotate through sets that are together three times
-the last-level cache, so that each launch finds cold caches.
+the last-level cache, so that each launch finds cold caches. `--module NAME` has another module's Gemm checked than
+tilewise_gemm's.
 """
 
+import argparse
 import json
 import sys
+from importlib import import_module
+from pathlib import Path
 from statistics import median
 
 import numpy as np
-from tilewise_gemm import MANIFEST, Gemm
 from tilewise_recipe import OutsideClass
 
+MANIFEST = json.loads((Path(__file__).parent / "manifest.json").read_text())
 PROBLEM = MANIFEST["problem"]
 BOUND = MANIFEST["error_bound"]
 BFLOAT16 = PROBLEM["dtype"] == "bfloat16"  # NumPy has no such type: its bits are uint16
@@ -33,14 +37,18 @@ def wide(array):
     return array.astype(np.float64)
 
 
-def main(words):
+def main():
     """Check and time one product; give the exit status."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sizes", nargs="*", type=int)
+    parser.add_argument("--module", default="tilewise_gemm")
+    asked = parser.parse_args()
     own = [PROBLEM[name] for name in ("m", "n", "k", "batch")]
-    m, n, k, batch = [*map(int, words), *(1,) * (4 - len(words))] if words else own
+    m, n, k, batch = [*asked.sizes, *(1,) * (4 - len(asked.sizes))] if asked.sizes else own
     generator = np.random.default_rng(42)
     a = operand(generator, *((k, m) if PROBLEM["trans_a"] else (m, k)), batch)
     b = operand(generator, *((n, k) if PROBLEM["trans_b"] else (k, n)), batch)
-    gemm = Gemm()
+    gemm = import_module(asked.module).Gemm()
     try:
         c = wide(gemm.multiply_host(a, b))
     except OutsideClass as refusal:
@@ -59,4 +67,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

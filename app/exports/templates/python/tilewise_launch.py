@@ -1,0 +1,197 @@
+"""Launches of the measured cubin by the CUDA driver, in the current context, as manifest.json says.
+
+What a launch takes is made ready once for given sizes, matrices and stream: a call then costs little more than the
+driver's own time. Addresses are integers. A product outside the class of the export raises OutsideClass.
+"""
+
+import ctypes
+import json
+from functools import lru_cache
+from itertools import cycle, islice
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+from tilewise_recipe import OutsideClass, QueuedMap, product
+
+HERE = Path(__file__).parent
+MANIFEST = json.loads((HERE / "manifest.json").read_text())
+PROBLEM = MANIFEST["problem"]
+DTYPE = np.dtype(np.uint16 if PROBLEM["dtype"] == "bfloat16" else PROBLEM["dtype"])
+ELEMENTS = {"float16": 6, "float32": 7, "bfloat16": 9, "tfloat32": 11}  # CUtensorMapDataType
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
+L2_128B = 2
+MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+KEPT = 1024  # sets of sizes, matrices and stream whose launches stay ready
+BUSY_BYTES = 2**27
+SAMPLES, GRAPHS = 50, 12
+GRAPH_SECONDS = 2e-3
+
+
+class Declined(ArithmeticError):
+    """Emulated arithmetic would not keep its bound on these operands: C is undefined."""
+
+
+class LaunchConfig(ctypes.Structure):
+    """The driver's CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class Launches:
+    """The kernels of the export, and the launches of them that are ready; `functions` has each entry's CUfunction.
+
+    Whose memory and streams they have, a subclass says by two methods: `_grown(nbytes, handle)` gives the address of at
+    least so many bytes, of which the first `zeroed_bytes` of the manifest were set to zero on that stream when they
+    were allocated, and `_handle_of(stream)` gives a stream's handle, the default stream's for None.
+    """
+
+    def __init__(self, functions):
+        self._functions, self._ready, self._workspace = functions, {}, 0
+        self._launch = library().cuLaunchKernelEx
+        for each in MANIFEST["launches"]:
+            if each["shared_bytes"] > 48 * 1024:
+                nbytes = ctypes.c_int(each["shared_bytes"])
+                driven("cuFuncSetAttribute", functions[each["entry"]], MAX_DYNAMIC_SHARED, nbytes)
+
+    def multiply(self, a, b, c, sizes, stream=None):
+        """Queue a product of matrices at three addresses on a stream; sizes are m, n, k and batch."""
+        for arguments, _ in self._ready.get((a, b, c, sizes, stream)) or self._made_ready(a, b, c, sizes, stream):
+            status = self._launch(*arguments)
+            if status:
+                raise RuntimeError(f"cuLaunchKernelEx gives {status}")
+
+    def _made_ready(self, a, b, c, sizes, stream):
+        """The launches of a product, kept; a workspace that has moved makes those before it void."""
+        if (a | b | c) % 16:
+            raise OutsideClass("a matrix must begin at a multiple of 16 bytes")
+        found, handle = product(MANIFEST, *sizes), self._handle_of(stream)
+        workspace = self._grown(found.workspace_bytes, handle) if found.workspace_bytes else self._workspace
+        if workspace != self._workspace:
+            self._ready.clear()
+            self._workspace = workspace
+        if len(self._ready) == KEPT:
+            self._ready.pop(next(iter(self._ready)))
+        places = {"a": a, "b": b, "c": c, "workspace": workspace}
+        launches = [made_ready(self._functions[each.entry], each, places, handle) for each in found.launches]
+        self._ready[a, b, c, sizes, stream] = launches
+        return launches
+
+    def raise_if_declined(self):
+        """Wait, and raise Declined if the last product was: only emulated arithmetic ever is."""
+        at, verdict = MANIFEST["verdict_at"], ctypes.c_uint32()
+        driven("cuCtxSynchronize")
+        if at is not None:
+            place = ctypes.c_uint64(self._workspace + at)
+            driven("cuMemcpyDtoH_v2", ctypes.byref(verdict), place, ctypes.c_size_t(4))
+        if verdict.value:
+            raise Declined("the operands are not such that emulated arithmetic keeps its bound")
+
+
+def made_ready(function, queued, places, stream):
+    """The arguments of cuLaunchKernelEx for a launch, and what lies where they point."""
+    values = [given_as(one, places) for one in queued.arguments]
+    parameters = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+    config = LaunchConfig((queued.grid, 1, 1), (*queued.block, 1), queued.shared_bytes, stream)
+    return (ctypes.byref(config), function, parameters, None), values
+
+
+def given_as(argument, places):
+    """An argument in the host's memory, to be passed by its address."""
+    if isinstance(argument, QueuedMap):
+        return encoded(argument, places[argument.operand])
+    return ctypes.c_int64(places[argument] if isinstance(argument, str) else argument)
+
+
+def encoded(tensor, address):
+    """A tensor map: 128 bytes at a multiple of 64, within the memory that this gives."""
+    room = (ctypes.c_uint8 * 192)()
+    at = -ctypes.addressof(room) % 64
+    rank = len(tensor.sizes)
+    driven(
+        "cuTensorMapEncodeTiled",
+        ctypes.c_void_p(ctypes.addressof(room) + at),
+        ctypes.c_int(ELEMENTS[tensor.element]),
+        ctypes.c_uint32(rank),
+        ctypes.c_void_p(address + tensor.offset),
+        (ctypes.c_uint64 * rank)(*tensor.sizes),
+        (ctypes.c_uint64 * max(rank - 1, 1))(*tensor.strides),
+        (ctypes.c_uint32 * rank)(*tensor.box),
+        (ctypes.c_uint32 * rank)(*(1,) * rank),
+        *map(ctypes.c_int, (0, SWIZZLES[tensor.swizzle], L2_128B, 0)),
+    )
+    return (ctypes.c_uint8 * 128).from_buffer(room, at)
+
+
+def cubins():
+    """Of each entry the binary that was measured."""
+    entries = {each["entry"] for each in MANIFEST["launches"]}
+    return {each: (HERE / MANIFEST["binaries"][each]["cubin"]).read_bytes() for each in entries}
+
+
+def sizes_of(a_shape, b_shape):
+    """m, n, k and batch of stored operands; raises OutsideClass where they do not fit each other."""
+    batch = a_shape[0] if len(a_shape) == 3 else 1
+    m, k = reversed(a_shape[-2:]) if PROBLEM["trans_a"] else a_shape[-2:]
+    depth, n = reversed(b_shape[-2:]) if PROBLEM["trans_b"] else b_shape[-2:]
+    if depth != k or batch != (b_shape[0] if len(b_shape) == 3 else 1):
+        raise OutsideClass(f"A is {a_shape} and B is {b_shape}: they cannot be multiplied")
+    return m, n, k, batch
+
+
+def seconds_of(multiply, sets, busy, stream):
+    """Seconds of products with cold caches: each by events, or the mean of a graph as the service took it.
+
+    `multiply` queues a product of one of the sets on the stream, whose handle is given; `busy` is the address of
+    BUSY_BYTES that are cleared before each, so that the GPU is not idle when the launch comes.
+    """
+    queue = ctypes.c_void_p(stream)
+    multiply(sets[0])
+    once = took(queue, busy, lambda: multiply(sets[-1]))
+    if MANIFEST["measured"]["policy"] != "graph":
+        return [took(queue, busy, lambda one=one: multiply(one)) for one in islice(cycle(sets), SAMPLES)]
+    count, captured, graph = ceil(GRAPH_SECONDS / once), ctypes.c_void_p(), ctypes.c_void_p()
+    driven("cuStreamBeginCapture_v2", queue, ctypes.c_int(RELAXED))
+    for one in islice(cycle(sets), count):
+        multiply(one)
+    driven("cuStreamEndCapture", queue, ctypes.byref(captured))
+    driven("cuGraphInstantiateWithFlags", ctypes.byref(graph), captured, ctypes.c_ulonglong(0))
+    took(queue, busy, lambda: driven("cuGraphLaunch", graph, queue))
+    return [took(queue, busy, lambda: driven("cuGraphLaunch", graph, queue)) / count for _ in range(GRAPHS)]
+
+
+def took(queue, busy, launch):
+    """Seconds between two events around what is launched, while the GPU is kept busy before."""
+    start, end, milliseconds = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_float()
+    for event in (start, end):
+        driven("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
+    driven("cuMemsetD8Async", ctypes.c_uint64(busy), ctypes.c_ubyte(0), ctypes.c_size_t(BUSY_BYTES), queue)
+    driven("cuEventRecord", start, queue)
+    launch()
+    driven("cuEventRecord", end, queue)
+    driven("cuEventSynchronize", end)
+    driven("cuEventElapsedTime", ctypes.byref(milliseconds), start, end)
+    for event in (start, end):
+        driven("cuEventDestroy_v2", event)
+    return 1e-3 * milliseconds.value
+
+
+@lru_cache(maxsize=None)
+def library():
+    """The driver's own library."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def driven(name, *arguments):
+    """Call the driver; raises RuntimeError with its status."""
+    status = getattr(library(), name)(*arguments)
+    if status:
+        raise RuntimeError(f"{name} gives {status}")
