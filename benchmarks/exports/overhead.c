@@ -64,12 +64,12 @@ static int allocated(void **places)
         return 1;
     }
     for (int at = 0; at < 3; at++) {
-        uint64_t made = 0;
+        tw_address made = 0;
         if (table.functions.cuMemAlloc(&made, bytes[at]) ||
             table.functions.cuMemsetD8Async(made, 0, bytes[at], NULL)) {
             return 1;
         }
-        places[at] = (void *)(uintptr_t)made;
+        places[at] = (void *)made;
     }
     return table.functions.cuStreamSynchronize(NULL);
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from shutil import which
@@ -53,6 +55,15 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def whole_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libcuda.so.1 that has no GPU, and whatever cuda.core and Numba ask of a driver."""
+    folder = tmp_path_factory.mktemp("driver")
+    build: list[Path | str] = ["gcc", "-shared", "-fPIC", "-w", "-o", folder / "libcuda.so.1"]
+    subprocess.run([*build, SUPPORT / "fake_cuda_numba.c", "-ldl"], check=True)
+    return folder
+
+
 def called(program: Path, driver: Path, manifest: dict[str, Any], *sizes: int, **more: str) -> tuple[str, list[str]]:
     """What the program prints, and what the driver was asked for."""
     log = program.parent / "log"
@@ -81,6 +92,50 @@ def assert_launched(log: list[str], expected: QueuedLaunches) -> None:
             if not isinstance(value, str)
         ]
         assert all(number == ("map" if isinstance(value, QueuedMap) else str(value)) for number, value in given)
+
+
+@pytest.mark.skipif(which("gcc") is None, reason="there is no gcc")
+@pytest.mark.parametrize("kernel", PROBLEMS)
+def test_products_that_come_again_are_launched_the_same(kernel: str, driver: Path, tmp_path: Path) -> None:
+    problem = taken(kernel, tmp_path).problem
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    sources = [SUPPORT / "repeats.c", tmp_path / "tilewise_gemm.c"]
+    subprocess.run(["gcc", *WARNINGS, f"-I{tmp_path}", "-o", tmp_path / "repeats", *sources, "-ldl"], check=True)
+    said, log = called(tmp_path / "repeats", driver, manifest, problem.m, problem.n, problem.k)
+    assert said == "failed 0\n"
+    launches = [line.split() for line in log if line.startswith("launch")]
+    turn = [(c, problem.k) for c in range(3, 12)] + [(3, problem.k // 2)]
+    expected = [
+        (each, {"a": 1 << 20, "b": 2 << 20, "c": c << 20})
+        for c, k in 4 * turn
+        for each in product(manifest, problem.m, problem.n, k).launches
+    ]
+    assert len(launches) == len(expected)
+    for told, (launch, places) in zip(launches, expected, strict=True):
+        assert told[1:6] == [launch.entry, str(launch.grid), *map(str, launch.block), str(launch.shared_bytes)]
+        for word, argument in zip(told[6:], launch.arguments, strict=True):
+            at = places.get(argument, argument) if isinstance(argument, str) else argument
+            assert word == ("map" if isinstance(at, QueuedMap) else word if at == "workspace" else str(at))
+    # A place in the cache may be another product's in between; a launch without one that is kept encodes its maps.
+    maps = sum(isinstance(one, QueuedMap) for launch, _ in expected for one in launch.arguments)
+    assert len([line for line in log if line.startswith("encode")]) <= maps
+
+
+@pytest.mark.skipif(which("gcc") is None, reason="there is no gcc")
+@pytest.mark.parametrize("graphs", [0, 1])
+def test_check_times_launches_or_graphs_of_them(graphs: int, whole_driver: Path, tmp_path: Path) -> None:
+    taken("naive", tmp_path)
+    recipe = tmp_path / "tilewise_recipe.h"
+    recipe.write_text(re.sub(r"(#define TW_GRAPHS) \d", rf"\1 {graphs}", recipe.read_text()))
+    subprocess.run(["gcc", "-O1", "-o", tmp_path / "check", tmp_path / "tilewise_check.c", "-ldl", "-lm"], check=True)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    said, log = called(tmp_path / "check", whole_driver, manifest, 64, 64, 64, FAKE_CUDA_MULTIPLIES="1")
+    told = json.loads(said)
+    assert told["right"]
+    assert told["median_ms"] == pytest.approx(2e-6 if graphs else 2e-3, rel=0.01)
+    launches = [line for line in log if line.startswith("launch")]
+    # Two to warm up, then 50 by events, or the graph's thousand; and one whose elements are compared.
+    assert len(launches) == 1 + 2 + (1001 if graphs else 50)
 
 
 @pytest.mark.drawn(2)

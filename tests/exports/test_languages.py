@@ -172,18 +172,32 @@ def test_dll_builds_and_exports_plain_names(bits: int, tmp_path: Path) -> None:
     assert all(re.search(rf"\b{name}$", shown, re.MULTILINE) for name in ("matmul_cuda", "matmul_cuda_error"))
 
 
-@pytest.mark.skipif(WINE is None or MINGW[64] is None, reason="there is no wine, or no mingw")
-def test_dll_is_called_under_wine_against_a_driver_without_a_gpu(tmp_path: Path) -> None:
+def has_wine(bits: int) -> bool:
+    """Whether programs of so many bits can be compiled, and run."""
+    folder = {64: "x86_64-linux-gnu", 32: "i386-linux-gnu"}[bits]
+    return None not in (WINE, MINGW[bits]) and Path("/usr/lib", folder, "wine").exists()
+
+
+@pytest.mark.parametrize(
+    "bits",
+    [
+        pytest.param(bits, marks=pytest.mark.skipif(not has_wine(bits), reason=f"there is no wine{bits}, or no mingw"))
+        for bits in MINGW
+    ],
+)
+def test_dll_is_called_under_wine_against_a_driver_without_a_gpu(bits: int, tmp_path: Path) -> None:
     taken("naive", tmp_path, "dll")
-    compiler = str(MINGW[64])
+    compiler = str(MINGW[bits])
     library = [compiler, "-shared", "-static-libgcc", "-O1", "-o", "tilewise.dll", "tilewise_vba.c", "tilewise.def"]
     subprocess.run(library, cwd=tmp_path, check=True)
     fake = [compiler, "-shared", "-static-libgcc", "-w", "-o", "nvcuda.dll", str(SUPPORT / "fake_cuda.c")]
+    fake += ["-Wl,--kill-at"]  # plain names, as the driver's own are
     subprocess.run(fake, cwd=tmp_path, check=True)
     program = [compiler, "-static-libgcc", "-Wall", "-Werror", "-o", "caller.exe", str(SUPPORT / "caller_windows.c")]
     subprocess.run(program, cwd=tmp_path, check=True)
     taking = {"FAKE_CUDA_LOG": "log", "FAKE_CUDA_ARGUMENTS": f"matmul={','.join(['8'] * 6)}"}
-    own = {"WINEPREFIX": str(tmp_path / "wine"), "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "nvcuda=n", **taking}
+    own = {"WINEPREFIX": str(tmp_path / "wine"), "WINEARCH": f"win{bits}", "WINEDEBUG": "-all"}
+    own |= {"WINEDLLOVERRIDES": "nvcuda=n", **taking}
     ran = subprocess.run(
         [str(WINE), "caller.exe"], cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=False
     )

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from app.exports.interpreter import QueuedMap, product
-from app.exports.targets import NotExported, exported
+from app.exports.targets import exported
 from kernels.problem import Problem
-from tests.exports.test_c import PROBLEMS, SUPPORT, driver, stands_in, taken
+from tests.exports.test_c import PROBLEMS, SUPPORT, driver, stands_in, taken, whole_driver
 from tests.support.exports import winners
 
-__all__ = ["driver"]
+__all__ = ["driver", "whole_driver"]
 pytestmark = pytest.mark.slow
 
 HAS_NUMBA = find_spec("numba_cuda") is not None
@@ -82,15 +82,6 @@ DRIVEN = [
     pytest.param(target, marks=pytest.mark.skipif(not present, reason=f"there is no {target}"))
     for target, present in (("cuda-core", HAS_CUDA_CORE), ("numba", HAS_NUMBA))
 ]
-
-
-@pytest.fixture(scope="module")
-def whole_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a libcuda.so.1 that has no GPU, and whatever cuda.core and Numba ask of a driver."""
-    folder = tmp_path_factory.mktemp("driver")
-    build: list[Path | str] = ["gcc", "-shared", "-fPIC", "-w", "-o", folder / "libcuda.so.1"]
-    subprocess.run([*build, SUPPORT / "fake_cuda_numba.c", "-ldl"], check=True)
-    return folder
 
 
 @pytest.mark.parametrize("kernel", PROBLEMS)
@@ -174,7 +165,8 @@ stream = cuda.stream()
 for c in (*outs, *outs):
     gemm.multiply(a, b, c)
 gemm.multiply(a, b, outs[0], stream)
-for wrong in ((a, b[:, ::2], outs[0]), (a, b, cuda.device_array((m, n), np.int64)), (a, b, cuda.device_array((m + 1, n), DTYPE))):
+others = [cuda.device_array((m, n), np.int64), cuda.device_array((m + 1, n), DTYPE)]
+for wrong in ((a, b[:, ::2], outs[0]), *((a, b, other) for other in others)):
     try:
         gemm.multiply(*wrong)
     except OutsideClass:
@@ -261,8 +253,8 @@ for names in (
     (cupy.RawModule, "get_function"),
     (cupy.cuda, "Stream Event get_current_stream get_elapsed_time runtime"),
     (cupy.cuda.runtime, "deviceSynchronize"),
-    (cupy.cuda.Stream, "begin_capture end_capture __enter__ __exit__"),
-    (cupy.cuda.Event, "record synchronize"),
+    (cupy.cuda.Stream, "begin_capture end_capture synchronize __enter__ __exit__"),
+    (cupy.cuda.Event, "record"),
 ):
     assert all(hasattr(names[0], name) for name in names[1].split()), names
 """

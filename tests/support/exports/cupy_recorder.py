@@ -99,6 +99,9 @@ class Stream:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def synchronize(self) -> None:
+        """Wait for all of it."""
+
     def begin_capture(self) -> None:
         """Begin a graph."""
 
@@ -113,9 +116,6 @@ class Event:
     def record(self, stream: Stream) -> None:
         """Place it."""
         assert isinstance(stream, Stream)
-
-    def synchronize(self) -> None:
-        """Wait for it."""
 
 
 cuda = SimpleNamespace(

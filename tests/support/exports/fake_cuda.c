@@ -12,6 +12,7 @@
 #define CALL int
 #endif
 
+typedef uintptr_t address_type; /* CUdeviceptr: as wide as the host's pointers */
 static const char *entries[64];
 static int count, context, contexts;
 
@@ -64,7 +65,7 @@ CALL cuFuncSetAttribute(void *function, int attribute, int value)
     }
     return 0;
 }
-CALL cuMemAlloc_v2(uint64_t *address, size_t bytes)
+CALL cuMemAlloc_v2(address_type *address, size_t bytes)
 {
     void *made = NULL;
 #ifdef _WIN32
@@ -75,16 +76,16 @@ CALL cuMemAlloc_v2(uint64_t *address, size_t bytes)
 #endif
 }
 #ifdef _WIN32
-CALL cuMemFree_v2(uint64_t address) { return _aligned_free((void *)(uintptr_t)address), 0; }
+CALL cuMemFree_v2(address_type address) { return _aligned_free((void *)(uintptr_t)address), 0; }
 #else
-CALL cuMemFree_v2(uint64_t address) { return free((void *)(uintptr_t)address), 0; }
+CALL cuMemFree_v2(address_type address) { return free((void *)(uintptr_t)address), 0; }
 #endif
-CALL cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes)
+CALL cuMemcpyHtoD_v2(address_type to, const void *from, size_t bytes)
 {
     return memcpy((void *)(uintptr_t)to, from, bytes), 0;
 }
-CALL cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { return memcpy(to, (void *)(uintptr_t)from, bytes), 0; }
-CALL cuMemsetD8Async(uint64_t to, unsigned char byte, size_t bytes, void *stream)
+CALL cuMemcpyDtoH_v2(void *to, address_type from, size_t bytes) { return memcpy(to, (void *)(uintptr_t)from, bytes), 0; }
+CALL cuMemsetD8Async(address_type to, unsigned char byte, size_t bytes, void *stream)
 {
     FILE *const log = opened();
     if (log) {

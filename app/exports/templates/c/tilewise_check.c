@@ -15,11 +15,14 @@
 #define BUSY_BYTES ((size_t)1 << 27)
 #define SAMPLES 50
 #define GRAPHS 12
+#define TOGETHER 10 /* launches that are queued at once, as the service does: each finds what the one before left */
+#define BUSY_TIMES 8 /* for so long that they are all queued before the first begins */
 
 typedef struct {
     int(TW_DRIVER_CALL *cuEventCreate)(void **, unsigned);
     int(TW_DRIVER_CALL *cuEventRecord)(void *, void *);
     int(TW_DRIVER_CALL *cuEventElapsedTime)(float *, void *, void *);
+    int(TW_DRIVER_CALL *cuEventDestroy)(void *);
     int(TW_DRIVER_CALL *cuStreamCreate)(void **, unsigned);
     int(TW_DRIVER_CALL *cuStreamBeginCapture)(void *, int);
     int(TW_DRIVER_CALL *cuStreamEndCapture)(void *, void **);
@@ -27,13 +30,14 @@ typedef struct {
     int(TW_DRIVER_CALL *cuGraphLaunch)(void *, void *);
 } timing_functions;
 
+#define TIMING_FUNCTIONS 9
 typedef union {
     timing_functions functions;
-    void *addresses[8];
+    void *addresses[TIMING_FUNCTIONS];
 } timing_table;
 
 static const char *const timing_names[] = {"cuEventCreate",        "cuEventRecord",
-                                           "cuEventElapsedTime",   "cuStreamCreate",
+                                           "cuEventElapsedTime",   "cuEventDestroy_v2",    "cuStreamCreate",
                                            "cuStreamBeginCapture_v2", "cuStreamEndCapture",
                                            "cuGraphInstantiateWithFlags", "cuGraphLaunch"};
 
@@ -126,73 +130,103 @@ static int by_value(const void *one, const void *other)
 typedef struct {
     tw_gemm *gemm;
     timing_table timing;
-    uint64_t *pointers; /* of each set: A, B, C */
+    tw_address *pointers; /* of each set: A, B, C */
     int sets;
-    uint64_t busy;
+    tw_address busy;
     void *stream;
     const int64_t *sizes;
 } timer;
 
 static int32_t queued(timer *clock, int number)
 {
-    const uint64_t *const set = &clock->pointers[3 * (number % clock->sets)];
+    const tw_address *const set = &clock->pointers[3 * (number % clock->sets)];
     const int64_t *const s = clock->sizes;
-    return tw_matmul(clock->gemm, (void *)(uintptr_t)set[0], (void *)(uintptr_t)set[1], (void *)(uintptr_t)set[2], s[1],
+    return tw_matmul(clock->gemm, (void *)set[0], (void *)set[1], (void *)set[2], s[1],
                      s[2], s[3], s[0], clock->stream);
 }
 
-/* Seconds of `count` launches between two events, or of one launch of their graph; below 0 if something fails. */
-static double took(timer *clock, void *graph, int first, int count)
+static int keep_busy(timer *clock, int times)
 {
-    const tw_driver *const driver = &clock->gemm->driver.functions;
+    int right = 1;
+    for (int at = 0; right && at < times; at++) {
+        right = clock->gemm->driver.functions.cuMemsetD8Async(clock->busy, 0, BUSY_BYTES, clock->stream) == 0;
+    }
+    return right;
+}
+
+/* Seconds of each of `count` launches, at most TOGETHER, by a pair of events each; 0 if something fails. */
+static int took_each(timer *clock, int first, int count, float *samples)
+{
+    const timing_functions *const timing = &clock->timing.functions;
+    void *events[2 * TOGETHER];
+    int right = 1;
+    for (int at = 0; right && at < 2 * count; at++) {
+        right = timing->cuEventCreate(&events[at], 0) == 0;
+    }
+    right = right && keep_busy(clock, BUSY_TIMES);
+    for (int at = 0; right && at < count; at++) {
+        right = timing->cuEventRecord(events[2 * at], clock->stream) == 0 && queued(clock, first + at) == TW_OK &&
+                timing->cuEventRecord(events[2 * at + 1], clock->stream) == 0;
+    }
+    right = right && clock->gemm->driver.functions.cuStreamSynchronize(clock->stream) == 0;
+    for (int at = 0; right && at < count; at++) {
+        right = timing->cuEventElapsedTime(&samples[at], events[2 * at], events[2 * at + 1]) == 0;
+        samples[at] /= 1e3F;
+    }
+    for (int at = 0; right && at < 2 * count; at++) {
+        right = timing->cuEventDestroy(events[at]) == 0;
+    }
+    return right;
+}
+
+/* Seconds of a launch in a graph of `count` of them; 0 if something fails. */
+static int took_graph(timer *clock, void *graph, int count, float *sample)
+{
     const timing_functions *const timing = &clock->timing.functions;
     void *start = NULL, *end = NULL;
-    float milliseconds = 0;
-    int right = timing->cuEventCreate(&start, 0) == 0 && timing->cuEventCreate(&end, 0) == 0 &&
-                driver->cuMemsetD8Async(clock->busy, 0, BUSY_BYTES, clock->stream) == 0 &&
-                timing->cuEventRecord(start, clock->stream) == 0;
-    if (graph) {
-        right = right && timing->cuGraphLaunch(graph, clock->stream) == 0;
+    const int right = timing->cuEventCreate(&start, 0) == 0 && timing->cuEventCreate(&end, 0) == 0 &&
+                      keep_busy(clock, 1) && timing->cuEventRecord(start, clock->stream) == 0 &&
+                      timing->cuGraphLaunch(graph, clock->stream) == 0 &&
+                      timing->cuEventRecord(end, clock->stream) == 0 &&
+                      clock->gemm->driver.functions.cuStreamSynchronize(clock->stream) == 0 &&
+                      timing->cuEventElapsedTime(sample, start, end) == 0 && timing->cuEventDestroy(start) == 0 &&
+                      timing->cuEventDestroy(end) == 0;
+    *sample /= 1e3F * (float)count;
+    return right;
+}
+
+/* Samples of a graph of about 2 ms of launches, of which one takes `once`; 0 if something fails. */
+static int took_graphs(timer *clock, double once, float *samples)
+{
+    const timing_functions *const timing = &clock->timing.functions;
+    const int count = (int)(2e-3 / once) + 1;
+    void *graph = NULL, *captured = NULL;
+    int right = timing->cuStreamBeginCapture(clock->stream, 2) == 0;
+    for (int at = 0; right && at < count; at++) {
+        right = queued(clock, at) == TW_OK;
     }
-    for (int at = 0; right && !graph && at < count; at++) {
-        right = queued(clock, first + at) == TW_OK;
+    right = right && timing->cuStreamEndCapture(clock->stream, &captured) == 0 &&
+            timing->cuGraphInstantiate(&graph, captured, 0) == 0;
+    for (int at = -1; right && at < GRAPHS; at++) {
+        right = took_graph(clock, graph, count, &samples[at < 0 ? 0 : at]);
     }
-    right = right && timing->cuEventRecord(end, clock->stream) == 0 &&
-            driver->cuStreamSynchronize(clock->stream) == 0 &&
-            timing->cuEventElapsedTime(&milliseconds, start, end) == 0;
-    return right ? milliseconds / 1e3 / count : -1;
+    return right;
 }
 
 /* The median in seconds; below 0 if something fails. */
 static double median(timer *clock, int graphs)
 {
-    const timing_functions *const timing = &clock->timing.functions;
+    const int taken = graphs ? GRAPHS : SAMPLES;
     float samples[SAMPLES];
-    int count = 1, taken = graphs ? GRAPHS : SAMPLES;
-    void *graph = NULL, *captured = NULL;
-    double first = took(clock, NULL, 0, 1);
-    first = first < 0 ? first : took(clock, NULL, 1, 1);
-    if (first < 0) {
-        return first;
+    int right = took_each(clock, 0, 2, samples);
+    if (right && graphs) {
+        right = took_graphs(clock, samples[1], samples);
     }
-    if (graphs) {
-        int right = 1;
-        count = (int)(2e-3 / first) + 1;
-        right = timing->cuStreamBeginCapture(clock->stream, 2) == 0;
-        for (int at = 0; right && at < count; at++) {
-            right = queued(clock, at) == TW_OK;
-        }
-        if (!right || timing->cuStreamEndCapture(clock->stream, &captured) != 0 ||
-            timing->cuGraphInstantiate(&graph, captured, 0) != 0) {
-            return -1;
-        }
+    for (int at = 0; right && !graphs && at < taken; at += TOGETHER) {
+        right = took_each(clock, at, TOGETHER, &samples[at]);
     }
-    for (int at = -2; at < taken; at++) {
-        const double seconds = took(clock, graph, at + 2, count);
-        if (seconds < 0) {
-            return seconds;
-        }
-        samples[at < 0 ? 0 : at] = (float)seconds;
+    if (!right) {
+        return -1;
     }
     qsort(samples, (size_t)taken, sizeof *samples, by_value);
     return (samples[taken / 2] + samples[(taken - 1) / 2]) / 2;
@@ -204,11 +238,11 @@ static double timed(tw_gemm *gemm, const void *a, const void *b, const int64_t *
     timer clock = {gemm, {{0}}, NULL, TW_SETS, 0, NULL, sizes};
     double seconds = -1;
     int pushed = 0, right = tw_enter(gemm, &pushed) == TW_OK;
-    for (int at = 0; at < 8; at++) {
+    for (int at = 0; at < TIMING_FUNCTIONS; at++) {
         clock.timing.addresses[at] = tw_driver_function(tw_open_driver(), timing_names[at]);
         right = right && clock.timing.addresses[at];
     }
-    clock.pointers = calloc(3 * TW_SETS, sizeof(uint64_t));
+    clock.pointers = calloc(3 * TW_SETS, sizeof(tw_address));
     for (int at = 0; right && clock.pointers && at < 3 * TW_SETS; at++) {
         right = driver->cuMemAlloc(&clock.pointers[at], bytes[at % 3]) == 0;
         right = right && (at % 3 == 2 || driver->cuMemcpyHtoD(clock.pointers[at], at % 3 ? b : a, bytes[at % 3]) == 0);

@@ -11,6 +11,7 @@
 #define TW_DRIVER_CALL
 #endif
 
+typedef uintptr_t tw_address; /* CUdeviceptr: as wide as the host's pointers */
 enum { TW_MAX_DYNAMIC_SHARED = 8, TW_NO_BINARY = 209 };
 
 typedef struct {
@@ -28,11 +29,11 @@ typedef struct {
     int(TW_DRIVER_CALL *cuFuncSetAttribute)(void *, int, int);
     int(TW_DRIVER_CALL *cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                         void *, void **, void **);
-    int(TW_DRIVER_CALL *cuMemAlloc)(uint64_t *, size_t);
-    int(TW_DRIVER_CALL *cuMemFree)(uint64_t);
-    int(TW_DRIVER_CALL *cuMemcpyHtoD)(uint64_t, const void *, size_t);
-    int(TW_DRIVER_CALL *cuMemcpyDtoH)(void *, uint64_t, size_t);
-    int(TW_DRIVER_CALL *cuMemsetD8Async)(uint64_t, unsigned char, size_t, void *);
+    int(TW_DRIVER_CALL *cuMemAlloc)(tw_address *, size_t);
+    int(TW_DRIVER_CALL *cuMemFree)(tw_address);
+    int(TW_DRIVER_CALL *cuMemcpyHtoD)(tw_address, const void *, size_t);
+    int(TW_DRIVER_CALL *cuMemcpyDtoH)(void *, tw_address, size_t);
+    int(TW_DRIVER_CALL *cuMemsetD8Async)(tw_address, unsigned char, size_t, void *);
     int(TW_DRIVER_CALL *cuStreamSynchronize)(void *);
     int(TW_DRIVER_CALL *cuGetErrorString)(int, const char **);
     int(TW_DRIVER_CALL *cuTensorMapEncodeTiled)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *,

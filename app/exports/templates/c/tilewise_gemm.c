@@ -10,7 +10,7 @@ static int32_t tw_declined(tw_gemm *gemm)
         return TW_OK;
     }
     failed = tw_check(driver,
-                      driver->cuMemcpyDtoH(&verdict, gemm->workspace + (uint64_t)tw_the_recipe.verdict_at,
+                      driver->cuMemcpyDtoH(&verdict, gemm->workspace + (tw_address)tw_the_recipe.verdict_at,
                                            sizeof verdict),
                       "the verdict cannot be read");
     if (failed == TW_OK && verdict) {
@@ -37,13 +37,13 @@ int32_t TW_CALL tw_finish(tw_gemm *gemm, void *stream)
 
 /* Copy A and B to the GPU, multiply, and copy C back; the three buffers are freed by the caller. */
 static int32_t tw_by_way_of_gpu(tw_gemm *gemm, const void *a, const void *b, void *c, const int64_t *sizes,
-                                uint64_t *buffers)
+                                tw_address *buffers)
 {
     const tw_driver *const driver = &gemm->driver.functions;
     const size_t each = (size_t)sizes[0] * (size_t)tw_the_recipe.element_bytes;
     const size_t bytes[3] = {each * (size_t)(sizes[1] * sizes[3]), each * (size_t)(sizes[3] * sizes[2]),
                              each * (size_t)(sizes[1] * sizes[2])};
-    uint64_t pointers[4] = {0};
+    uint64_t pointers[3] = {0};
     int32_t failed = TW_OK;
     for (int at = 0; failed == TW_OK && at < 3; at++) {
         failed = tw_check(driver, driver->cuMemAlloc(&buffers[at], bytes[at]), "there is no memory for a matrix");
@@ -67,7 +67,7 @@ int32_t TW_CALL tw_matmul_host(tw_gemm *gemm, const void *a, const void *b, void
                                int64_t batch)
 {
     const int64_t sizes[4] = {batch, m, n, k};
-    uint64_t buffers[3] = {0};
+    tw_address buffers[3] = {0};
     int pushed = 0;
     int32_t failed;
     if (!gemm || !a || !b || !c) {

@@ -14,6 +14,7 @@
 
 #define TW_MOST_LAUNCHES 4
 #define TW_MOST_NEEDS 64
+#define TW_KEPT 4 /* products of a thread whose launches stay ready: a power of two */
 #define TW_UNASKED 49152 /* bytes of shared memory that every launch may have */
 #define TW_ALIGNMENT 16
 #define TW_L2_128 2 /* CU_TENSOR_MAP_L2_PROMOTION_L2_128B */
@@ -43,12 +44,31 @@ typedef struct {
 struct tw_gemm {
     tw_driver_table driver;
     tw_read_recipe read;
+    unsigned serial; /* of all that this thread's launches may have been made ready for, one alone has it */
     int device;
     void *context;
     atomic_flag busy; /* whose workspace is grown, and whose launches are queued, one product at a time */
-    uint64_t workspace;
+    tw_address workspace;
     int64_t workspace_bytes;
 };
+
+/* What cuLaunchKernel takes for a launch; parameters point to the values, the maps and the product's pointers. */
+typedef struct {
+    _Alignas(64) unsigned char maps[TW_MOST_MAPS][128];
+    int64_t grid, values[TW_MOST_ARGUMENTS];
+    void *parameters[TW_MOST_ARGUMENTS];
+} tw_ready_launch;
+
+/* The launches of a product of given sizes and pointers: A, B, C and the workspace. */
+typedef struct {
+    tw_ready_launch launches[TW_MOST_LAUNCHES];
+    unsigned serial;
+    int64_t sizes[4], workspace_bytes;
+    uint64_t pointers[4]; /* of 64 bits, as the kernels take them */
+} tw_ready;
+
+static TW_THREAD tw_ready tw_kept[TW_KEPT];
+static atomic_uint tw_opened;
 
 static int32_t tw_fail(int32_t status, const char *format, ...)
 {
@@ -239,6 +259,7 @@ int32_t TW_CALL tw_open(int32_t device, tw_gemm **gemm)
         return tw_fail(TW_NO_MEMORY, "there is no memory");
     }
     atomic_flag_clear(&(*gemm)->busy);
+    (*gemm)->serial = atomic_fetch_add(&tw_opened, 1) + 1;
     failed = tw_open_in(*gemm, device);
     if (failed != TW_OK) {
         tw_close(*gemm);
@@ -295,53 +316,98 @@ static int32_t tw_encode(const tw_gemm *gemm, const tw_map_recipe *recipe, const
                     "the tensor map cannot be encoded");
 }
 
-static int32_t tw_queue(const tw_gemm *gemm, const tw_launch_recipe *recipe, const tw_read_launch *read,
-                        const int64_t *sizes, uint64_t *pointers, void *stream)
+static int32_t tw_make_launch(const tw_gemm *gemm, int number, tw_ready *ready)
 {
-    _Alignas(64) unsigned char maps[TW_MOST_MAPS][128];
-    int64_t grid = 0, values[TW_MOST_ARGUMENTS];
-    void *parameters[TW_MOST_ARGUMENTS];
-    int made = 0;
+    const tw_launch_recipe *const recipe = &tw_the_recipe.launches[number];
+    const tw_read_launch *const read = &gemm->read.launches[number];
+    tw_ready_launch *const made = &ready->launches[number];
+    int maps = 0;
     for (int at = 0; at < recipe->argument_count; at++) {
         const tw_argument_recipe *const argument = &recipe->arguments[at];
-        parameters[at] = &values[at];
+        made->parameters[at] = &made->values[at];
         if (argument->map) {
-            const int32_t failed = tw_encode(gemm, argument->map, &read->maps[made], sizes, pointers, maps[made]);
+            const int32_t failed =
+                tw_encode(gemm, argument->map, &read->maps[maps], ready->sizes, ready->pointers, made->maps[maps]);
             if (failed != TW_OK) {
                 return failed;
             }
-            parameters[at] = maps[made++];
+            made->parameters[at] = made->maps[maps++];
         } else if (argument->operand >= 0) {
-            parameters[at] = &pointers[argument->operand];
-        } else if (!tw_value(&read->arguments[at], sizes, &values[at])) {
+            made->parameters[at] = &ready->pointers[argument->operand];
+        } else if (!tw_value(&read->arguments[at], ready->sizes, &made->values[at])) {
             return tw_fail(TW_OUTSIDE_CLASS, "a size of the launch leaves 64 bits");
         }
     }
-    if (!tw_value(&read->grid, sizes, &grid) || grid < 1 || grid > TW_LARGEST) {
-        return tw_fail(TW_OUTSIDE_CLASS, "the grid has %lld blocks", (long long)grid);
+    if (!tw_value(&read->grid, ready->sizes, &made->grid) || made->grid < 1 || made->grid > TW_LARGEST) {
+        return tw_fail(TW_OUTSIDE_CLASS, "the grid has %lld blocks", (long long)made->grid);
     }
-    return tw_check(&gemm->driver.functions,
-                    gemm->driver.functions.cuLaunchKernel(read->function, (unsigned)grid, 1, 1, recipe->block[0],
-                                                          recipe->block[1], 1, recipe->shared_bytes, stream, parameters,
-                                                          NULL),
-                    recipe->entry);
+    return TW_OK;
 }
 
-static int32_t tw_queue_all(tw_gemm *gemm, uint64_t *pointers, const int64_t *sizes, void *stream)
+/* Make the launches of a product ready; until they all are, it is nobody's. */
+static int32_t tw_make_ready(tw_gemm *gemm, tw_ready *ready)
 {
-    int64_t bytes = 0;
-    int32_t failed;
-    if (!tw_value(&gemm->read.workspace, sizes, &bytes)) {
-        return tw_fail(TW_OUTSIDE_CLASS, "the workspace leaves 64 bits");
-    }
-    while (bytes > 0 && atomic_flag_test_and_set_explicit(&gemm->busy, memory_order_acquire)) {
-    }
-    failed = tw_grow(gemm, bytes, stream);
-    pointers[3] = gemm->workspace;
+    int32_t failed = TW_OK;
+    ready->serial = 0;
+    ready->pointers[3] = gemm->workspace;
     for (int at = 0; failed == TW_OK && at < tw_the_recipe.launch_count; at++) {
-        failed = tw_queue(gemm, &tw_the_recipe.launches[at], &gemm->read.launches[at], sizes, pointers, stream);
+        failed = tw_make_launch(gemm, at, ready);
     }
-    if (bytes > 0) {
+    ready->serial = failed == TW_OK ? gemm->serial : 0;
+    return failed;
+}
+
+/* The thread's place for a product, whose launches are ready there if it was the last one with this place. */
+static tw_ready *tw_place_of(const tw_gemm *gemm, const uint64_t *pointers, const int64_t *sizes, int32_t *failed)
+{
+    const uint64_t mixed = (pointers[0] + 3 * pointers[1] + 5 * pointers[2]) * 0x9E3779B97F4A7C15U;
+    tw_ready *const ready = &tw_kept[mixed >> 32 & (TW_KEPT - 1)];
+    *failed = TW_OK;
+    if (ready->serial == gemm->serial && memcmp(ready->pointers, pointers, 3 * sizeof *pointers) == 0 &&
+        memcmp(ready->sizes, sizes, sizeof ready->sizes) == 0) {
+        return ready;
+    }
+    ready->serial = 0;
+    memcpy(ready->pointers, pointers, 3 * sizeof *pointers);
+    memcpy(ready->sizes, sizes, sizeof ready->sizes);
+    *failed = tw_in_class(&tw_the_recipe, &gemm->read, sizes);
+    if (*failed == TW_OK && !tw_value(&gemm->read.workspace, sizes, &ready->workspace_bytes)) {
+        *failed = tw_fail(TW_OUTSIDE_CLASS, "the workspace leaves 64 bits");
+    }
+    return ready;
+}
+
+static int32_t tw_launch_all(tw_gemm *gemm, tw_ready *ready, void *stream)
+{
+    const tw_driver *const driver = &gemm->driver.functions;
+    int32_t failed = tw_grow(gemm, ready->workspace_bytes, stream);
+    if (failed == TW_OK && (ready->serial != gemm->serial || ready->pointers[3] != gemm->workspace)) {
+        failed = tw_make_ready(gemm, ready);
+    }
+    for (int at = 0; failed == TW_OK && at < tw_the_recipe.launch_count; at++) {
+        const tw_launch_recipe *const recipe = &tw_the_recipe.launches[at];
+        tw_ready_launch *const made = &ready->launches[at];
+        failed = tw_check(driver,
+                          driver->cuLaunchKernel(gemm->read.launches[at].function, (unsigned)made->grid, 1, 1,
+                                                 recipe->block[0], recipe->block[1], 1, recipe->shared_bytes, stream,
+                                                 made->parameters, NULL),
+                          recipe->entry);
+    }
+    return failed;
+}
+
+/* Queue a product's launches in the current context; `pointers` are of A, B and C. */
+static int32_t tw_queue_all(tw_gemm *gemm, const uint64_t *pointers, const int64_t *sizes, void *stream)
+{
+    int32_t failed;
+    tw_ready *const ready = tw_place_of(gemm, pointers, sizes, &failed);
+    if (failed != TW_OK) {
+        return failed;
+    }
+    while (ready->workspace_bytes > 0 && atomic_flag_test_and_set_explicit(&gemm->busy, memory_order_acquire)) {
+    }
+    failed = tw_launch_all(gemm, ready, stream);
+    if (ready->workspace_bytes > 0) {
         atomic_flag_clear_explicit(&gemm->busy, memory_order_release);
     }
     return failed;
@@ -350,7 +416,7 @@ static int32_t tw_queue_all(tw_gemm *gemm, uint64_t *pointers, const int64_t *si
 int32_t TW_CALL tw_matmul(tw_gemm *gemm, const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k,
                           int64_t batch, void *stream)
 {
-    uint64_t pointers[4] = {(uintptr_t)a, (uintptr_t)b, (uintptr_t)c, 0};
+    const uint64_t pointers[3] = {(uintptr_t)a, (uintptr_t)b, (uintptr_t)c};
     const int64_t sizes[4] = {batch, m, n, k};
     int pushed = 0;
     int32_t failed;
@@ -360,8 +426,7 @@ int32_t TW_CALL tw_matmul(tw_gemm *gemm, const void *a, const void *b, void *c, 
     if ((pointers[0] | pointers[1] | pointers[2]) % TW_ALIGNMENT) {
         return tw_fail(TW_ARGUMENT, "a matrix does not begin at a multiple of %d bytes", TW_ALIGNMENT);
     }
-    if ((failed = tw_in_class(&tw_the_recipe, &gemm->read, sizes)) == TW_OK &&
-        (failed = tw_enter(gemm, &pushed)) == TW_OK) {
+    if ((failed = tw_enter(gemm, &pushed)) == TW_OK) {
         failed = tw_queue_all(gemm, pointers, sizes, stream);
         tw_leave(gemm, pushed);
     }

@@ -26,6 +26,7 @@ RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 KEPT = 1024  # sets of sizes, matrices and stream whose launches stay ready
 BUSY_BYTES = 2**27
 SAMPLES, GRAPHS = 50, 12
+TOGETHER, BUSY_TIMES = 10, 8  # launches that are queued at once, as the service does, and what they are queued behind
 GRAPH_SECONDS = 2e-3
 
 
@@ -151,32 +152,44 @@ def seconds_of(multiply, sets, busy, stream):
     """Seconds of products with cold caches: each by events, or the mean of a graph as the service took it.
 
     `multiply` queues a product of one of the sets on the stream, whose handle is given; `busy` is the address of
-    BUSY_BYTES that are cleared before each, so that the GPU is not idle when the launch comes.
+    BUSY_BYTES that are cleared before, so that the GPU is not idle when the launches come.
     """
-    queue = ctypes.c_void_p(stream)
-    multiply(sets[0])
-    once = took(queue, busy, lambda: multiply(sets[-1]))
+    queue, turns = ctypes.c_void_p(stream), cycle(sets)
+
+    def queued(count):
+        return [lambda one=one: multiply(one) for one in islice(turns, count)]
+
+    once = took(queue, busy, queued(2))[1]
     if MANIFEST["measured"]["policy"] != "graph":
-        return [took(queue, busy, lambda one=one: multiply(one)) for one in islice(cycle(sets), SAMPLES)]
+        return [each for _ in range(SAMPLES // TOGETHER) for each in took(queue, busy, queued(TOGETHER))]
     count, captured, graph = ceil(GRAPH_SECONDS / once), ctypes.c_void_p(), ctypes.c_void_p()
     driven("cuStreamBeginCapture_v2", queue, ctypes.c_int(RELAXED))
-    for one in islice(cycle(sets), count):
-        multiply(one)
+    for launch in queued(count):
+        launch()
     driven("cuStreamEndCapture", queue, ctypes.byref(captured))
     driven("cuGraphInstantiateWithFlags", ctypes.byref(graph), captured, ctypes.c_ulonglong(0))
-    took(queue, busy, lambda: driven("cuGraphLaunch", graph, queue))
-    return [took(queue, busy, lambda: driven("cuGraphLaunch", graph, queue)) / count for _ in range(GRAPHS)]
+    whole = [lambda: driven("cuGraphLaunch", graph, queue)]
+    return [took(queue, busy, whole)[0] / count for _ in range(GRAPHS + 1)][1:]
 
 
-def took(queue, busy, launch):
-    """Seconds between two events around what is launched, while the GPU is kept busy before."""
-    start, end, milliseconds = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_float()
-    for event in (start, end):
-        driven("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
-    driven("cuMemsetD8Async", ctypes.c_uint64(busy), ctypes.c_ubyte(0), ctypes.c_size_t(BUSY_BYTES), queue)
-    driven("cuEventRecord", start, queue)
-    launch()
-    driven("cuEventRecord", end, queue)
+def took(queue, busy, launches):
+    """Seconds of each of the launches between two events, all queued while the GPU is kept busy."""
+    events = [(ctypes.c_void_p(), ctypes.c_void_p()) for _ in launches]
+    for pair in events:
+        for event in pair:
+            driven("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
+    for _ in range(BUSY_TIMES if len(launches) > 1 else 1):
+        driven("cuMemsetD8Async", ctypes.c_uint64(busy), ctypes.c_ubyte(0), ctypes.c_size_t(BUSY_BYTES), queue)
+    for (start, end), launch in zip(events, launches):
+        driven("cuEventRecord", start, queue)
+        launch()
+        driven("cuEventRecord", end, queue)
+    return [elapsed(*pair) for pair in events]
+
+
+def elapsed(start, end):
+    """Seconds between two events, which are destroyed."""
+    milliseconds = ctypes.c_float()
     driven("cuEventSynchronize", end)
     driven("cuEventElapsedTime", ctypes.byref(milliseconds), start, end)
     for event in (start, end):
