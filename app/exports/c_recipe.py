@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from app.exports.winner import Winner
 from kernels.problem import ITEMSIZE
+from kernels.sources import READ_SWEEP, source
 
 _OPERANDS: Final = ("a", "b", "c", "workspace")
 # CUtensorMapDataType and CUtensorMapSwizzle as cuda.h numbers them.
@@ -39,6 +40,12 @@ def problem_header(manifest: Mapping[str, Any]) -> str:
     guard = ["#ifndef TILEWISE_PROBLEM_H", "#define TILEWISE_PROBLEM_H"]
     size = f"#define TW_ELEMENT_BYTES {ITEMSIZE[manifest['problem']['dtype']]}"
     return "\n".join([*guard, *_figures(manifest), size, "#endif", ""])
+
+
+def sweep_header() -> str:
+    """PTX of the reads that keep a GPU busy before a launch that is timed."""
+    guard = ["#ifndef TILEWISE_SWEEP_H", "#define TILEWISE_SWEEP_H", "#include <stdint.h>"]
+    return "\n".join([*guard, *_words("tw_read_sweep", source(READ_SWEEP).encode() + b"\0"), "#endif", ""])
 
 
 def tables(manifest: Mapping[str, Any], prefix: str, *, with_binaries: bool) -> list[str]:

@@ -8,10 +8,11 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
-from app.exports.c_recipe import problem_header, recipe_header
+from app.exports.c_recipe import problem_header, recipe_header, sweep_header
 from app.exports.manifest import manifest_of, written
 from app.exports.winner import Winner
 from kernels.device import Device
+from kernels.sources import READ_SWEEP, source
 
 Files = dict[str, bytes]
 Manifest = Mapping[str, Any]
@@ -98,7 +99,8 @@ def _c(winner: Winner, manifest: Manifest, *more: str) -> Files:
     core = ("gemm.h", "gemm.c", "product.h", "driver.h", "launch.h", "check.c")
     own = {f"tilewise_{name}": template(f"c/tilewise_{name}") for name in core}
     own |= {name.rpartition("/")[2]: template(name) for name in more}
-    return {**_all(winner, manifest), **own, "tilewise_recipe.h": recipe_header(winner, manifest).encode()}
+    own |= {"tilewise_recipe.h": recipe_header(winner, manifest).encode(), "tilewise_sweep.h": sweep_header().encode()}
+    return {**_all(winner, manifest), **own}
 
 
 def _python(folder: str, winner: Winner, manifest: Manifest) -> Files:
@@ -109,9 +111,15 @@ def _python(folder: str, winner: Winner, manifest: Manifest) -> Files:
     return {**_all(winner, manifest), **own, "check.py": template("python/check.py")}
 
 
+def _cupy(winner: Winner, manifest: Manifest) -> Files:
+    """A file of Python, and what keeps the GPU busy where it times."""
+    return {**_python("cupy", winner, manifest), "read_sweep.ptx": source(READ_SWEEP).encode()}
+
+
 def _driven(folder: str, winner: Winner, manifest: Manifest) -> Files:
     """A file of Python whose launches are the driver's."""
-    return {**_python(folder, winner, manifest), "tilewise_launch.py": template("python/tilewise_launch.py")}
+    own = {"tilewise_launch.py": template("python/tilewise_launch.py"), "read_sweep.ptx": source(READ_SWEEP).encode()}
+    return {**_python(folder, winner, manifest), **own}
 
 
 def _cpp(winner: Winner, manifest: Manifest) -> Files:
@@ -244,7 +252,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         _torch,
         ("cc -O2 -shared -fPIC -o libtilewise_gemm.so tilewise_gemm.c -ldl", "python tilewise_torch.py"),
     ),
-    "cupy": Target("A file for CuPy that launches the cubin.", ("cuda",), partial(_python, "cupy"), _CHECKED),
+    "cupy": Target("A file for CuPy that launches the cubin.", ("cuda",), _cupy, _CHECKED),
     "numba": Target(
         "A file for Numba that launches the cubin; with a winner of tiled, its kernel written for Numba.",
         ("cuda",),

@@ -15,7 +15,7 @@ from benchmarks.exports.winners import Taken
 
 HERE: Final = Path(__file__).parent
 BAR_US: Final = 4.5
-CALLS, ROUNDS = 500, 9  # fewer calls than a stream's queue takes
+CALLS, ROUNDS = 500, 25  # fewer calls than a stream's queue takes
 LEAST_CALLS: Final = 20
 ROUND_MS: Final = 100.0  # of the GPU's time for a round
 LIMIT: Final = 30.0

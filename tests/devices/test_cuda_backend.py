@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -143,6 +145,25 @@ class TestCuda(Contract):
             backend.vendor_run(problem, sets[0])
             backend.download(sets[0].c, c)
             assert (c == problem.k).all()
+
+    def test_a_launch_takes_as_long_after_the_host_has_waited(self, backend: Backend) -> None:
+        problem = Problem(16, 14336, 4096, dtype="float16", trans_b=True)
+        launch, sets = planned("tensor_core", problem, backend), rotation(backend, problem, 4)
+        program = backend.compile(launch.build)
+        ways: dict[str, Callable[[Sequence[Operands], str], list[float]]] = {
+            "ours": partial(backend.time, program, launch)
+        }
+        if backend.vendor.name is not None:
+            ways["vendor"] = partial(backend.vendor_time, problem)
+        for name, timed in ways.items():
+            together = median(mean for _ in range(5) for mean in timed(sets * 10, GRAPH))
+            for gap in (0.0, 0.001, 0.02):
+                seconds = []
+                for number in range(15):
+                    sleep(gap)
+                    seconds += timed([sets[number % 4]], EVENTS)
+                # A launch between events has some 2 us of its own. After the wait one took three to four times as long.
+                assert 0.9 * together < median(seconds) < 1.1 * together + 3e-6, (name, gap, together, seconds)
 
     def test_a_launch_that_cannot_be_captured_is_a_reason_and_graphs_work_on(self, backend: Backend) -> None:
         problem = Problem(64, 64, 64)

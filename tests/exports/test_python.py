@@ -253,8 +253,8 @@ for names in (
     (cupy.RawModule, "get_function"),
     (cupy.cuda, "Stream Event get_current_stream get_elapsed_time runtime"),
     (cupy.cuda.runtime, "deviceSynchronize"),
-    (cupy.cuda.Stream, "begin_capture end_capture synchronize __enter__ __exit__"),
-    (cupy.cuda.Event, "record"),
+    (cupy.cuda.Stream, "begin_capture end_capture __enter__ __exit__"),
+    (cupy.cuda.Event, "record synchronize"),
 ):
     assert all(hasattr(names[0], name) for name in names[1].split()), names
 """

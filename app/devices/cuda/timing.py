@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from importlib.resources import files
 from math import ceil
 from typing import Any, Final
 
 import cupy
+import numpy as np
 from cupy.cuda import runtime
 
 from kernels.device import Limits
+from kernels.sources import READ_SWEEP
 
 Launch = Callable[[], None]
 Around = Callable[[int], AbstractContextManager[object]]
 
-_FILLED_BYTES: Final = (
-    2**27
-)  # bytes at least that are overwritten to keep the device busy while the host queues launches
+_SWEPT_BYTES: Final = 2**27  # bytes at least that are read to keep the device busy while the host queues launches
+_GRID, _BLOCK = 528, 512
 _HEADROOM: Final = 1.3  # how much faster than the device's bandwidth that may be
+_BUSY: Final = 250e-6  # seconds of it at least: a host that has waited queues its first launch so late, and slowly
+_MOST_BUSY: Final = 10e-3
+_CALMER: Final = 0.9
+_TIMES: Final = 3  # that launches are queued where the device was idle before they were
 _QUEUEING: Final = 20e-6  # seconds that the host takes to queue a launch with its two events, or a graph
 _NODE: Final = 1e-6  # seconds that each launch of a graph adds to that
 _GRAPHS: Final = 32  # kept: contenders that are timed in turn are captured once
@@ -27,13 +33,19 @@ _TICK: Final = 1e-6  # milliseconds: a zero of the device's clock is less than t
 
 
 class LaunchTimer:
-    """Times launches on the current device's legacy default stream, with cold caches."""
+    """Times launches on the current device's legacy default stream, with cold caches.
+
+    Launches are queued behind reads of twice the cache, which leave clean lines: a launch waits neither for the host
+    nor for what another has left to be written. What was queued too late for that is queued again behind more reads.
+    """
 
     def __init__(self, limits: Limits, allocate: Callable[[int], Any]) -> None:
-        self._nbytes = max(_FILLED_BYTES, 2 * limits.cache_bytes)
-        self._overwriting = self._nbytes / limits.bandwidth / _HEADROOM
+        self._nbytes = max(_SWEPT_BYTES, 2 * limits.cache_bytes)
+        self._sweeping = self._nbytes / limits.bandwidth / _HEADROOM
+        self._busy = _BUSY
         self._allocate = allocate
-        self._workspace: Any = None
+        self._swept: Any = None
+        self._sweep: Any = None
         self._stream: Any = None
         self._graphs: OrderedDict[tuple[object, ...], tuple[Any, object]] = OrderedDict()
 
@@ -56,34 +68,44 @@ class LaunchTimer:
 
     def forget(self) -> None:
         """Give back the memory that is held for keeping the device busy."""
-        self._workspace = None
+        self._swept = None
 
     def _each(self, launches: Sequence[Launch]) -> list[float]:
-        events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in launches]
-        self._keep_busy(len(launches) * _QUEUEING)
-        for (start, end), launch in zip(events, launches, strict=True):
-            start.record()
-            launch()
-            end.record()
-        runtime.deviceSynchronize()
-        return [_elapsed(*pair) for pair in events]
+        return self._queued(launches, len(launches) * _QUEUEING)
 
     def _together(self, launches: Sequence[Launch], what: object, key: tuple[object, ...], around: Around) -> float:
         graph = self._graph(launches, what, key, around)
-        start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        self._keep_busy(_QUEUEING + len(launches) * _NODE)
-        start.record()
-        graph.launch(cupy.cuda.Stream.null)
-        end.record()
-        runtime.deviceSynchronize()
-        return _elapsed(start, end) / len(launches)
+        whole = [lambda: graph.launch(cupy.cuda.Stream.null)]
+        return self._queued(whole, _QUEUEING + len(launches) * _NODE)[0] / len(launches)
 
-    def _keep_busy(self, seconds: float) -> None:
-        """Queue work that takes so long, and leaves nothing of anybody's operands in the cache."""
-        if self._workspace is None:
-            self._workspace = self._allocate(self._nbytes)
-        for _ in range(ceil(seconds / self._overwriting)):
-            runtime.memsetAsync(self._workspace.ptr, 0, self._nbytes, 0)
+    def _queued(self, launches: Sequence[Launch], seconds: float) -> list[float]:
+        """The seconds of each launch, which the host takes about `seconds` to queue."""
+        for _ in range(_TIMES):
+            events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in launches]
+            busy = self._keep_busy(max(self._busy, seconds))
+            for (start, end), launch in zip(events, launches, strict=True):
+                start.record()
+                launch()
+                end.record()
+            was_idle = busy.done
+            runtime.deviceSynchronize()
+            self._busy = min(2 * self._busy, _MOST_BUSY) if was_idle else max(_BUSY, _CALMER * self._busy)
+            if not was_idle:
+                break
+        return [_elapsed(*pair) for pair in events]
+
+    def _keep_busy(self, seconds: float) -> Any:
+        """Queue reads that take so long, and leave nothing of anybody's operands in the cache; gives their end."""
+        if self._sweep is None:
+            self._sweep = cupy.RawModule(path=str(files("kernels").joinpath(READ_SWEEP))).get_function("read_sweep")
+        if self._swept is None:
+            self._swept = self._allocate(self._nbytes)
+        given = np.uint64(self._swept.ptr), np.uint64(self._nbytes // 16)
+        for _ in range(ceil(seconds / self._sweeping)):
+            self._sweep((_GRID,), (_BLOCK,), given)
+        end = cupy.cuda.Event()
+        end.record()
+        return end
 
     def _graph(self, launches: Sequence[Launch], what: object, key: tuple[object, ...], around: Around) -> Any:
         whole = id(what), *key

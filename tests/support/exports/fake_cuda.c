@@ -125,6 +125,9 @@ CALL cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned
 {
     const char *const entry = entries[(intptr_t)function], *at = sizes_of(entry);
     FILE *const log = opened();
+    if (strcmp(entry, "read_sweep") == 0) { /* what keeps a GPU busy: no launch of the product */
+        return log ? fclose(log) : 0;
+    }
     if (getenv("FAKE_CUDA_MULTIPLIES")) {
         multiply(arguments);
     }

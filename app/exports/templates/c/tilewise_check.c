@@ -10,13 +10,13 @@
 
 #include "tilewise_gemm.h"
 #include "tilewise_gemm.c"
+#include "tilewise_sweep.h"
 
 #define CHECKED 4096 /* elements of C that are compared */
-#define BUSY_BYTES ((size_t)1 << 27)
+#define BUSY_BYTES ((size_t)1 << 28) /* more than twice any GPU's cache */
 #define SAMPLES 50
 #define GRAPHS 12
-#define TOGETHER 10 /* launches that are queued at once, as the service does: each finds what the one before left */
-#define BUSY_TIMES 8 /* for so long that they are all queued before the first begins */
+#define BUSY_TIMES 6 /* reads of them: long enough for a host that is slow to queue the first launch */
 
 typedef struct {
     int(TW_DRIVER_CALL *cuEventCreate)(void **, unsigned);
@@ -133,7 +133,7 @@ typedef struct {
     tw_address *pointers; /* of each set: A, B, C */
     int sets;
     tw_address busy;
-    void *stream;
+    void *stream, *sweep;
     const int64_t *sizes;
 } timer;
 
@@ -145,54 +145,32 @@ static int32_t queued(timer *clock, int number)
                      s[2], s[3], s[0], clock->stream);
 }
 
-static int keep_busy(timer *clock, int times)
+/* Queue reads that keep the GPU busy, and leave nothing in its cache that would have to be written. */
+static int keep_busy(timer *clock)
 {
+    uint64_t words = clock->busy, count = BUSY_BYTES / 16;
+    void *parameters[] = {&words, &count};
     int right = 1;
-    for (int at = 0; right && at < times; at++) {
-        right = clock->gemm->driver.functions.cuMemsetD8Async(clock->busy, 0, BUSY_BYTES, clock->stream) == 0;
+    for (int at = 0; right && at < BUSY_TIMES; at++) {
+        right = clock->gemm->driver.functions.cuLaunchKernel(clock->sweep, 528, 1, 1, 512, 1, 1, 0, clock->stream,
+                                                             parameters, NULL) == 0;
     }
     return right;
 }
 
-/* Seconds of each of `count` launches, at most TOGETHER, by a pair of events each; 0 if something fails. */
-static int took_each(timer *clock, int first, int count, float *samples)
-{
-    const timing_functions *const timing = &clock->timing.functions;
-    void *events[2 * TOGETHER];
-    int right = 1;
-    for (int at = 0; right && at < 2 * count; at++) {
-        right = timing->cuEventCreate(&events[at], 0) == 0;
-    }
-    right = right && keep_busy(clock, BUSY_TIMES);
-    for (int at = 0; right && at < count; at++) {
-        right = timing->cuEventRecord(events[2 * at], clock->stream) == 0 && queued(clock, first + at) == TW_OK &&
-                timing->cuEventRecord(events[2 * at + 1], clock->stream) == 0;
-    }
-    right = right && clock->gemm->driver.functions.cuStreamSynchronize(clock->stream) == 0;
-    for (int at = 0; right && at < count; at++) {
-        right = timing->cuEventElapsedTime(&samples[at], events[2 * at], events[2 * at + 1]) == 0;
-        samples[at] /= 1e3F;
-    }
-    for (int at = 0; right && at < 2 * count; at++) {
-        right = timing->cuEventDestroy(events[at]) == 0;
-    }
-    return right;
-}
-
-/* Seconds of a launch in a graph of `count` of them; 0 if something fails. */
-static int took_graph(timer *clock, void *graph, int count, float *sample)
+/* Seconds of one launch, or of one launch of a graph of `count` of them, by a pair of events; 0 if something fails. */
+static int took(timer *clock, void *graph, int number, int count, float *sample)
 {
     const timing_functions *const timing = &clock->timing.functions;
     void *start = NULL, *end = NULL;
-    const int right = timing->cuEventCreate(&start, 0) == 0 && timing->cuEventCreate(&end, 0) == 0 &&
-                      keep_busy(clock, 1) && timing->cuEventRecord(start, clock->stream) == 0 &&
-                      timing->cuGraphLaunch(graph, clock->stream) == 0 &&
-                      timing->cuEventRecord(end, clock->stream) == 0 &&
-                      clock->gemm->driver.functions.cuStreamSynchronize(clock->stream) == 0 &&
-                      timing->cuEventElapsedTime(sample, start, end) == 0 && timing->cuEventDestroy(start) == 0 &&
-                      timing->cuEventDestroy(end) == 0;
+    int right = timing->cuEventCreate(&start, 0) == 0 && timing->cuEventCreate(&end, 0) == 0 && keep_busy(clock) &&
+                timing->cuEventRecord(start, clock->stream) == 0;
+    right = right && (graph ? timing->cuGraphLaunch(graph, clock->stream) == 0 : queued(clock, number) == TW_OK);
+    right = right && timing->cuEventRecord(end, clock->stream) == 0 &&
+            clock->gemm->driver.functions.cuStreamSynchronize(clock->stream) == 0 &&
+            timing->cuEventElapsedTime(sample, start, end) == 0;
     *sample /= 1e3F * (float)count;
-    return right;
+    return right && timing->cuEventDestroy(start) == 0 && timing->cuEventDestroy(end) == 0;
 }
 
 /* Samples of a graph of about 2 ms of launches, of which one takes `once`; 0 if something fails. */
@@ -208,7 +186,7 @@ static int took_graphs(timer *clock, double once, float *samples)
     right = right && timing->cuStreamEndCapture(clock->stream, &captured) == 0 &&
             timing->cuGraphInstantiate(&graph, captured, 0) == 0;
     for (int at = -1; right && at < GRAPHS; at++) {
-        right = took_graph(clock, graph, count, &samples[at < 0 ? 0 : at]);
+        right = took(clock, graph, 0, count, &samples[at < 0 ? 0 : at]);
     }
     return right;
 }
@@ -218,12 +196,12 @@ static double median(timer *clock, int graphs)
 {
     const int taken = graphs ? GRAPHS : SAMPLES;
     float samples[SAMPLES];
-    int right = took_each(clock, 0, 2, samples);
+    int right = took(clock, NULL, 0, 1, samples) && took(clock, NULL, 1, 1, samples);
     if (right && graphs) {
-        right = took_graphs(clock, samples[1], samples);
+        right = took_graphs(clock, samples[0], samples);
     }
-    for (int at = 0; right && !graphs && at < taken; at += TOGETHER) {
-        right = took_each(clock, at, TOGETHER, &samples[at]);
+    for (int at = 0; right && !graphs && at < taken; at++) {
+        right = took(clock, NULL, at, 1, &samples[at]);
     }
     if (!right) {
         return -1;
@@ -235,7 +213,8 @@ static double median(timer *clock, int graphs)
 static double timed(tw_gemm *gemm, const void *a, const void *b, const int64_t *sizes, const size_t *bytes)
 {
     const tw_driver *const driver = &gemm->driver.functions;
-    timer clock = {gemm, {{0}}, NULL, TW_SETS, 0, NULL, sizes};
+    timer clock = {gemm, {{0}}, NULL, TW_SETS, 0, NULL, NULL, sizes};
+    void *module = NULL;
     double seconds = -1;
     int pushed = 0, right = tw_enter(gemm, &pushed) == TW_OK;
     for (int at = 0; at < TIMING_FUNCTIONS; at++) {
@@ -248,6 +227,8 @@ static double timed(tw_gemm *gemm, const void *a, const void *b, const int64_t *
         right = right && (at % 3 == 2 || driver->cuMemcpyHtoD(clock.pointers[at], at % 3 ? b : a, bytes[at % 3]) == 0);
     }
     right = right && driver->cuMemAlloc(&clock.busy, BUSY_BYTES) == 0;
+    right = right && driver->cuModuleLoadData(&module, tw_read_sweep) == 0 &&
+            driver->cuModuleGetFunction(&clock.sweep, module, "read_sweep") == 0;
     right = right && clock.timing.functions.cuStreamCreate(&clock.stream, 1) == 0;
     if (right) {
         seconds = median(&clock, TW_GRAPHS);

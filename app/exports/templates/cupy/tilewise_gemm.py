@@ -22,9 +22,10 @@ DTYPE = np.dtype(np.uint16 if PROBLEM["dtype"] == "bfloat16" else PROBLEM["dtype
 ELEMENTS = {"float16": 6, "float32": 7, "bfloat16": 9, "tfloat32": 11}  # CUtensorMapDataType
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
 L2_128B = 2
-BUSY_BYTES = 2**27
+BUSY_BYTES = 2**28  # more than twice any GPU's cache
+BUSY_TIMES = 6  # reads of them: long enough for a host that is slow to queue the first launch
+GRID, BLOCK = 528, 512
 SAMPLES, GRAPHS = 50, 12
-TOGETHER, BUSY_TIMES = 10, 8  # launches that are queued at once, as the service does, and what they are queued behind
 
 
 class Declined(ArithmeticError):
@@ -111,38 +112,32 @@ class Gemm:
         left, right = (cupy.asarray(np.ascontiguousarray(each, DTYPE)) for each in (a, b))
         sets = [(left.copy(), right.copy(), self.multiply(left, right)) for _ in range(MANIFEST["measured"]["sets"])]
         busy = cupy.empty(BUSY_BYTES, cupy.uint8)
+        self._sweep = cupy.RawModule(path=str(HERE / "read_sweep.ptx")).get_function("read_sweep")
         stream = cupy.cuda.Stream(non_blocking=True)
         cupy.cuda.runtime.deviceSynchronize()
         turns = cycle(sets)
-
-        def queued(count):
-            return [lambda one=one: self.multiply(*one) for one in islice(turns, count)]
-
         with stream:
-            once = self._took(stream, busy, queued(2))[1]
+            once = [self._took(stream, busy, lambda: self.multiply(*next(turns))) for _ in range(2)][1]
             if MANIFEST["measured"]["policy"] != "graph":
-                batches = (self._took(stream, busy, queued(TOGETHER)) for _ in range(SAMPLES // TOGETHER))
-                return [each for batch in batches for each in batch]
-            launches = queued(ceil(2e-3 / once))
+                return [self._took(stream, busy, lambda: self.multiply(*next(turns))) for _ in range(SAMPLES)]
+            count = ceil(2e-3 / once)
             stream.begin_capture()
-            for launch in launches:
-                launch()
+            for each in islice(turns, count):
+                self.multiply(*each)
             graph = stream.end_capture()
-            whole = [lambda: graph.launch(stream)]
-            return [self._took(stream, busy, whole)[0] / len(launches) for _ in range(GRAPHS + 1)][1:]
+            taken = [self._took(stream, busy, lambda: graph.launch(stream)) for _ in range(GRAPHS + 1)]
+            return [each / count for each in taken[1:]]
 
-    @staticmethod
-    def _took(stream, busy, launches):
-        """Seconds of each of the launches between two events, all queued while the GPU is kept busy."""
-        events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in launches]
-        for _ in range(BUSY_TIMES if len(launches) > 1 else 1):
-            busy.data.memset_async(0, BUSY_BYTES, stream)
-        for (start, end), launch in zip(events, launches):
-            start.record(stream)
-            launch()
-            end.record(stream)
-        stream.synchronize()
-        return [1e-3 * cupy.cuda.get_elapsed_time(*pair) for pair in events]
+    def _took(self, stream, busy, launch):
+        """Seconds between two events around what is launched, while the GPU is kept busy before."""
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        for _ in range(BUSY_TIMES):
+            self._sweep((GRID,), (BLOCK,), (np.uint64(busy.data.ptr), np.uint64(BUSY_BYTES // 16)))
+        start.record(stream)
+        launch()
+        end.record(stream)
+        end.synchronize()
+        return 1e-3 * cupy.cuda.get_elapsed_time(start, end)
 
     def _grown(self, found):
         """The address of the workspace, as large as is needed: the first bytes of a fresh one are zero."""

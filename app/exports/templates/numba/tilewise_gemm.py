@@ -19,6 +19,7 @@ from tilewise_launch import (
     OutsideClass,
     cubins,
     driven,
+    loaded,
     seconds_of,
     sizes_of,
 )
@@ -80,11 +81,3 @@ class Gemm(Launches):
 def address_of(array):
     """Where a device array begins."""
     return array.__cuda_array_interface__["data"][0]
-
-
-def loaded(entry, cubin):
-    """The driver's function of an entry, whose binary is loaded into the current context."""
-    module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    driven("cuModuleLoadData", ctypes.byref(module), cubin)
-    driven("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
-    return function

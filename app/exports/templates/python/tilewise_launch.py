@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 
 import numpy as np
-from tilewise_recipe import OutsideClass, QueuedMap, product
+from tilewise_recipe import OutsideClass, QueuedLaunch, QueuedMap, product
 
 HERE = Path(__file__).parent
 MANIFEST = json.loads((HERE / "manifest.json").read_text())
@@ -24,9 +24,10 @@ L2_128B = 2
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 KEPT = 1024  # sets of sizes, matrices and stream whose launches stay ready
-BUSY_BYTES = 2**27
+BUSY_BYTES = 2**28  # more than twice any GPU's cache
+BUSY_TIMES = 6  # reads of them: long enough for a host that is slow to queue the first launch
+GRID, BLOCK = 528, 512
 SAMPLES, GRAPHS = 50, 12
-TOGETHER, BUSY_TIMES = 10, 8  # launches that are queued at once, as the service does, and what they are queued behind
 GRAPH_SECONDS = 2e-3
 
 
@@ -132,6 +133,14 @@ def encoded(tensor, address):
     return (ctypes.c_uint8 * 128).from_buffer(room, at)
 
 
+def loaded(entry, binary):
+    """The driver's function of an entry, whose binary is loaded into the current context."""
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    driven("cuModuleLoadData", ctypes.byref(module), binary)
+    driven("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+    return function
+
+
 def cubins():
     """Of each entry the binary that was measured."""
     entries = {each["entry"] for each in MANIFEST["launches"]}
@@ -152,39 +161,44 @@ def seconds_of(multiply, sets, busy, stream):
     """Seconds of products with cold caches: each by events, or the mean of a graph as the service took it.
 
     `multiply` queues a product of one of the sets on the stream, whose handle is given; `busy` is the address of
-    BUSY_BYTES that are cleared before, so that the GPU is not idle when the launches come.
+    BUSY_BYTES that are read before, so that the GPU is not idle when the launch comes.
     """
-    queue, turns = ctypes.c_void_p(stream), cycle(sets)
+    queue, turns, sweep = ctypes.c_void_p(stream), cycle(sets), made_busy(busy, stream)
 
-    def queued(count):
-        return [lambda one=one: multiply(one) for one in islice(turns, count)]
+    def timed():
+        return took(queue, sweep, lambda: multiply(next(turns)))
 
-    once = took(queue, busy, queued(2))[1]
+    once = [timed() for _ in range(2)][1]
     if MANIFEST["measured"]["policy"] != "graph":
-        return [each for _ in range(SAMPLES // TOGETHER) for each in took(queue, busy, queued(TOGETHER))]
+        return [timed() for _ in range(SAMPLES)]
     count, captured, graph = ceil(GRAPH_SECONDS / once), ctypes.c_void_p(), ctypes.c_void_p()
     driven("cuStreamBeginCapture_v2", queue, ctypes.c_int(RELAXED))
-    for launch in queued(count):
-        launch()
+    for one in islice(turns, count):
+        multiply(one)
     driven("cuStreamEndCapture", queue, ctypes.byref(captured))
     driven("cuGraphInstantiateWithFlags", ctypes.byref(graph), captured, ctypes.c_ulonglong(0))
-    whole = [lambda: driven("cuGraphLaunch", graph, queue)]
-    return [took(queue, busy, whole)[0] / count for _ in range(GRAPHS + 1)][1:]
+    taken = [took(queue, sweep, lambda: driven("cuGraphLaunch", graph, queue)) for _ in range(GRAPHS + 1)]
+    return [each / count for each in taken[1:]]
 
 
-def took(queue, busy, launches):
-    """Seconds of each of the launches between two events, all queued while the GPU is kept busy."""
-    events = [(ctypes.c_void_p(), ctypes.c_void_p()) for _ in launches]
-    for pair in events:
-        for event in pair:
-            driven("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
-    for _ in range(BUSY_TIMES if len(launches) > 1 else 1):
-        driven("cuMemsetD8Async", ctypes.c_uint64(busy), ctypes.c_ubyte(0), ctypes.c_size_t(BUSY_BYTES), queue)
-    for (start, end), launch in zip(events, launches):
-        driven("cuEventRecord", start, queue)
-        launch()
-        driven("cuEventRecord", end, queue)
-    return [elapsed(*pair) for pair in events]
+def made_busy(busy, stream):
+    """The arguments of a launch that reads BUSY_BYTES from an address on, and what they point to."""
+    function = loaded("read_sweep", (HERE / "read_sweep.ptx").read_bytes() + b"\0")
+    queued = QueuedLaunch("read_sweep", GRID, (BLOCK, 1), 0, ("busy", BUSY_BYTES // 16))
+    return made_ready(function, queued, {"busy": busy}, stream)
+
+
+def took(queue, sweep, launch):
+    """Seconds between two events around what is launched, while the GPU is kept busy before."""
+    start, end = ctypes.c_void_p(), ctypes.c_void_p()
+    for event in (start, end):
+        driven("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
+    for _ in range(BUSY_TIMES):
+        driven("cuLaunchKernelEx", *sweep[0])
+    driven("cuEventRecord", start, queue)
+    launch()
+    driven("cuEventRecord", end, queue)
+    return elapsed(start, end)
 
 
 def elapsed(start, end):
