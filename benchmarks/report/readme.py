@@ -106,7 +106,20 @@ def faults() -> dict[str, str]:
             f"a product again after {stops['median_s']:.1f} s, at most {stops['worst_s']:.1f}; readiness said so"
             f" {stops['readiness_said_503']} times"
         ),
+        **{
+            f"mixed load for {soak['minutes']:.0f} minutes, {where}": (
+                f"{sum(soak['answers'].values())} answers, {len(soak['wrong'])} wrong; descriptors and threads flat;"
+                f" memory of the service {grown(soak, 'service')}, of its workers {grown(soak, 'children')}"
+            )
+            for soak, where in ((load("soak"), "2 cores"), (load("soak-h200"), "on an H200's host"))
+        },
     }
+
+
+def grown(soak: dict[str, Any], who: str) -> str:
+    """How memory grew after the warm-up, with its interval."""
+    slope = {name: value / 1e6 for name, value in soak["an_hour"][who].items()}
+    return f"{slope['slope']:.1f} MB an hour ({slope['low']:.1f} to {slope['high']:.1f})"
 
 
 def wire() -> dict[str, str]:
