@@ -32,6 +32,7 @@ TILES: Final = (
 # tensor_core is taken untuned, where it packs nothing, if its estimate is below so many times this kernel's; by an
 # element's bytes.
 UNPACKED_PAYS: Final = {2: 1.15, 4: 0.9}
+PACKING_SECONDS: Final = {2: 0.6e-6, 4: 1e-6}  # of packing that the estimate leaves out
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
 UNLIKE: Final = ("BM", "BN", "SWAP_AB", "CONSUMERS", "CLUSTER", "CLUSTER_K", "SPLIT_K")
@@ -124,7 +125,8 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     if emulated(problem) or other["PACK_K"] or not packing.ragged(problem):
         return True
     own = seconds(_default(problem, device), problem, device)
-    return UNPACKED_PAYS[problem.itemsize] * own < unpacked_seconds(other, problem, device)
+    size = problem.itemsize
+    return UNPACKED_PAYS[size] * own + PACKING_SECONDS[size] < unpacked_seconds(other, problem, device)
 
 
 HOPPER: Final = Kernel(

@@ -34,6 +34,10 @@ SUITED: Final = 32
 # Where the short side is longer, and there is pipelined, that is faster.
 SHORT: Final = 16
 PIPELINED_SINCE: Final = 80
+# Bytes of a long operand below which others are faster untuned, but for so few rows or columns and a k above this.
+LONG_BYTES: Final = 16 * 2**20
+FEW: Final = 4
+SHORT_K: Final = 128
 # Elements of A from which it is faster than naive and tiled on a processor, for a C of one column, A or B transposed.
 LARGE_A: Final = 2**19
 # Seconds: first loads and last stores of the blocks that run at once, what sums of slices take to the cache and back,
@@ -137,6 +141,8 @@ def _default(problem: Problem, device: Device) -> Config:
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether no pipelined is there, or this is faster: past 16 that takes 0.7 to 0.9 of the time, or as long (nt).
 
+    Where the long operand is small, register_tiled and pipelined are as soon through with it: an H200 takes 2.2 to
+    3 us for a k of 76 to 128 there, and 4 to 7 here; with 5 rows and more 0.4 to 0.85 of the time at any k.
     On a processor naive and tiled are faster, but for a C of one column and a large A.
     """
     if device.platform == "opencl":
@@ -144,8 +150,10 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
         return is_column and problem.m * problem.k >= LARGE_A
     if not has_ring(problem):  # the rungs of tensor cores are above
         return True
+    short = min(problem.m, problem.n)
     rivalled = device.platform == "cuda" and device.capability >= PIPELINED_SINCE and problem.dtype == "float32"
-    return not rivalled or min(problem.m, problem.n) <= SHORT
+    is_long = problem.batch * problem.k * max(problem.m, problem.n) * problem.itemsize >= LONG_BYTES
+    return not rivalled or (short <= SHORT if is_long else short <= FEW and problem.k > SHORT_K)
 
 
 SKINNY: Final = Kernel(

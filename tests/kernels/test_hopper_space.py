@@ -248,6 +248,9 @@ def test_every_width_of_a_tile_has_its_registers() -> None:
     [
         (Problem(22, 3742, 10679, dtype="bfloat16", trans_b=True), False),
         (Problem(537, 625, 63, dtype="float16"), False),
+        (Problem(96, 36, 280, dtype="float16"), False),
+        (Problem(830, 318, 92, precision="tf32", trans_a=True), False),
+        (Problem(608, 48, 4397, dtype="float16", trans_b=True), True),
         (Problem(1023, 1023, 1023, dtype="bfloat16"), True),
         (Problem(22, 3744, 10688, dtype="bfloat16", trans_b=True), True),
         (Problem(887, 13, 75, 161, precision="tf32", trans_b=True), False),

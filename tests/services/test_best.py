@@ -415,6 +415,13 @@ def test_the_highest_kernel_for_a_square_is_the_architectures(architecture: str,
         ((64, 64, 131072), "pipelined"),
         ((256, 256, 513), "pipelined"),
         ((16, 4096, 4096), "skinny"),
+        ((16, 1024, 4096), "skinny"),
+        ((16, 1023, 4096), "pipelined"),
+        ((9, 190, 499), "register_tiled"),
+        ((4, 1023, 4096), "skinny"),
+        ((1, 1838, 95), "register_tiled"),
+        ((1, 80, 113), "register_tiled"),
+        ((48, 48, 64), "register_tiled"),
     ],
 )
 def test_kernel_that_leaves_a_gpu_idle_is_passed_over_untuned(sizes: tuple[int, int, int], first: str) -> None:
