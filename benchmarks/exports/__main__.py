@@ -34,7 +34,7 @@ from benchmarks.exports.winners import PROBLEMS, Taken, asked, found, taken
 
 RESULT: Final = Path("benchmarks/results/exports/exports.json")
 BUILDING: Final = 150.0  # seconds for a target's commands: a C++ extension of PyTorch takes half a minute
-CHECKING: Final = 60.0  # for each command of a check: PyTorch compiles for some of them
+CHECKING: Final = 120.0  # for each command of a check: PyTorch compiles for some of them
 WORKERS: Final = 8
 CALLS: Final = "calls"  # what is built beside the targets
 Builds = dict[tuple[str, str], Future[Said]]

@@ -105,7 +105,7 @@ def test_a_promotion_reads_what_concerns_it_alone(service: Service, dice: random
 def test_who_shares_a_store_answers_what_is_promoted_before_it_has_learned_from_it(
     service: Service, dice: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tuned, (asked,) = shapes(dice, 40), shapes(dice, 1)
+    tuned, (asked,) = shapes(dice, 30), shapes(dice, 1)  # too few for settings that hold
     bests = SharedBestConfigs.load(service.fleet, service.database)
     learned, may_learn = list[int](), threading.Event()
     learn = BestConfigs._learn

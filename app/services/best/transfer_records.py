@@ -143,7 +143,10 @@ class TunedFamily:
         self._records, self._rules, self._times = records, rules, times
         winners = frozenset((record.problem, record.trial.id, record.problem in times) for record in records)
         known = earlier.learned if earlier is not None and earlier.learned.hold_for(winners) else None
-        self._whole = self._transfer(_spread(records, _MOST), known.transfer if known else None)
+        if known is not None and len(records) > _MOST:
+            self._whole = known.transfer  # of which its settings alone are used: answers are among the nearest
+        else:
+            self._whole = self._transfer(_spread(records, _MOST), known.transfer if known else None)
         self.learned: LearnedSettings = known or LearnedSettings(winners, self._whole)
         self._points = points(record.problem for record in records)
         self._around = lru_cache(maxsize=_CELLS)(self._in_cell)
