@@ -111,13 +111,8 @@ def _python(folder: str, winner: Winner, manifest: Manifest) -> Files:
     return {**_all(winner, manifest), **own, "check.py": template("python/check.py")}
 
 
-def _cupy(winner: Winner, manifest: Manifest) -> Files:
-    """A file of Python, and what keeps the GPU busy where it times."""
-    return {**_python("cupy", winner, manifest), "read_sweep.ptx": source(READ_SWEEP).encode()}
-
-
 def _driven(folder: str, winner: Winner, manifest: Manifest) -> Files:
-    """A file of Python whose launches are the driver's."""
+    """A file of Python, with what it shares with the others that launch the cubin."""
     own = {"tilewise_launch.py": template("python/tilewise_launch.py"), "read_sweep.ptx": source(READ_SWEEP).encode()}
     return {**_python(folder, winner, manifest), **own}
 
@@ -252,7 +247,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         _torch,
         ("cc -O2 -shared -fPIC -o libtilewise_gemm.so tilewise_gemm.c -ldl", "python tilewise_torch.py"),
     ),
-    "cupy": Target("A file for CuPy that launches the cubin.", ("cuda",), _cupy, _CHECKED),
+    "cupy": Target("A file for CuPy that launches the cubin.", ("cuda",), partial(_driven, "cupy"), _CHECKED),
     "numba": Target(
         "A file for Numba that launches the cubin; with a winner of tiled, its kernel written for Numba.",
         ("cuda",),

@@ -108,12 +108,18 @@ def faults() -> dict[str, str]:
         ),
         **{
             f"mixed load for {soak['minutes']:.0f} minutes, {where}": (
-                f"{sum(soak['answers'].values())} answers, {len(soak['wrong'])} wrong; descriptors and threads flat;"
+                f"{sum(soak['answers'].values())} answers, {len(soak['wrong'])} wrong;"
+                f" descriptors and threads {'flat' if is_flat(soak) else 'rising'};"
                 f" memory of the service {grown(soak, 'service')}, of its workers {grown(soak, 'children')}"
             )
             for soak, where in ((load("soak"), "2 cores"), (load("soak-h200"), "on an H200's host"))
         },
     }
+
+
+def is_flat(soak: dict[str, Any]) -> bool:
+    """Whether the intervals of the slopes of descriptors and threads reach down to nothing."""
+    return all(soak["an_hour"][name]["low"] <= 0 for name in ("descriptors", "threads"))
 
 
 def grown(soak: dict[str, Any], who: str) -> str:

@@ -26,13 +26,13 @@ HAS_NUMBA = find_spec("numba_cuda") is not None
 HAS_CUDA_CORE = find_spec("cuda") is not None and None not in map(find_spec, ("cuda.core", "cuda.bindings"))
 
 PROGRAM = """
-from tilewise_gemm import MANIFEST, OutsideClass, encoded, sizes_of
+from tilewise_gemm import MANIFEST, OutsideClass, by_value, sizes_of
 from tilewise_recipe import QueuedMap, product
 
 found = product(MANIFEST, 256, 256, 4096)
 maps = [each for launch in found.launches for each in launch.arguments if isinstance(each, QueuedMap)]
 assert len(maps) == 3, maps
-assert all(encoded(each, 1 << 20).nbytes == 128 for each in maps)
+assert all(by_value(each, 1 << 20).nbytes == 128 for each in maps)
 assert sizes_of((4096, 256), (4096, 256)) == (256, 256, 4096, 1)
 assert sizes_of((7, 4096, 256), (7, 4096, 256)) == (256, 256, 4096, 7)
 for wrong in (((4096, 256), (4095, 256)), ((2, 4096, 256), (3, 4096, 256))):

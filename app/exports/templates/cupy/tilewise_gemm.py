@@ -4,65 +4,36 @@ Matrices are row-major, [rows, columns] or [batch, rows, columns], and contiguou
 export raises OutsideClass: nothing here computes it another way. bfloat16 is handed in and out as its bits, uint16.
 """
 
-import ctypes
-import json
 from functools import lru_cache
 from itertools import cycle, islice
 from math import ceil
-from pathlib import Path
 
 import cupy
 import numpy as np
+from tilewise_launch import (
+    BLOCK,
+    BUSY_BYTES,
+    BUSY_TIMES,
+    DTYPE,
+    GRAPH_SECONDS,
+    GRAPHS,
+    GRID,
+    HERE,
+    MANIFEST,
+    SAMPLES,
+    Declined,
+    encoded,
+    sizes_of,
+)
 from tilewise_recipe import OutsideClass, QueuedMap, product
 
-HERE = Path(__file__).parent
-MANIFEST = json.loads((HERE / "manifest.json").read_text())
-PROBLEM = MANIFEST["problem"]
-DTYPE = np.dtype(np.uint16 if PROBLEM["dtype"] == "bfloat16" else PROBLEM["dtype"])
-ELEMENTS = {"float16": 6, "float32": 7, "bfloat16": 9, "tfloat32": 11}  # CUtensorMapDataType
-SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
-L2_128B = 2
-BUSY_BYTES = 2**28  # more than twice any GPU's cache
-BUSY_TIMES = 6  # reads of them: long enough for a host that is slow to queue the first launch
-GRID, BLOCK = 528, 512
-SAMPLES, GRAPHS = 50, 12
-
-
-class Declined(ArithmeticError):
-    """Emulated arithmetic would not keep its bound on these operands: C is undefined."""
-
-
-def sizes_of(a_shape, b_shape):
-    """m, n, k and batch of stored operands; raises OutsideClass where they do not fit each other."""
-    batch = a_shape[0] if len(a_shape) == 3 else 1
-    m, k = reversed(a_shape[-2:]) if PROBLEM["trans_a"] else a_shape[-2:]
-    depth, n = reversed(b_shape[-2:]) if PROBLEM["trans_b"] else b_shape[-2:]
-    if depth != k or batch != (b_shape[0] if len(b_shape) == 3 else 1):
-        raise OutsideClass(f"A is {a_shape} and B is {b_shape}: they cannot be multiplied")
-    return m, n, k, batch
+__all__ = ["DTYPE", "MANIFEST", "Declined", "Gemm", "OutsideClass", "by_value", "sizes_of"]
 
 
 @lru_cache(maxsize=4096)
-def encoded(tensor, address):
+def by_value(tensor, address):
     """A tensor map's 128 bytes, as an argument that is passed by value."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    room = (ctypes.c_uint8 * 192)()
-    at = -ctypes.addressof(room) % 64
-    rank = len(tensor.sizes)
-    status = driver.cuTensorMapEncodeTiled(
-        ctypes.c_void_p(ctypes.addressof(room) + at),
-        ctypes.c_int(ELEMENTS[tensor.element]),
-        ctypes.c_uint32(rank),
-        ctypes.c_void_p(address + tensor.offset),
-        (ctypes.c_uint64 * rank)(*tensor.sizes),
-        (ctypes.c_uint64 * max(rank - 1, 1))(*tensor.strides),
-        (ctypes.c_uint32 * rank)(*tensor.box),
-        (ctypes.c_uint32 * rank)(*(1,) * rank),
-        *map(ctypes.c_int, (0, SWIZZLES[tensor.swizzle], L2_128B, 0)),
-    )
-    if status:
-        raise RuntimeError(f"cuTensorMapEncodeTiled gives {status} for {tensor}")
-    return np.frombuffer(bytes(room)[at : at + 128], dtype="V128").copy()
+    return np.frombuffer(bytes(encoded(tensor, address)), dtype="V128").copy()
 
 
 class Gemm:
@@ -120,7 +91,7 @@ class Gemm:
             once = [self._took(stream, busy, lambda: self.multiply(*next(turns))) for _ in range(2)][1]
             if MANIFEST["measured"]["policy"] != "graph":
                 return [self._took(stream, busy, lambda: self.multiply(*next(turns))) for _ in range(SAMPLES)]
-            count = ceil(2e-3 / once)
+            count = ceil(GRAPH_SECONDS / once)
             stream.begin_capture()
             for each in islice(turns, count):
                 self.multiply(*each)
@@ -150,5 +121,5 @@ class Gemm:
 
 def _argument(argument, places):
     if isinstance(argument, QueuedMap):
-        return encoded(argument, places[argument.operand])
+        return by_value(argument, places[argument.operand])
     return np.uint64(places[argument]) if isinstance(argument, str) else np.int64(argument)
