@@ -19,6 +19,9 @@ B: Final = 2
 # The square that a block copies, and its threads, as in both steps.
 SIDE: Final = 64
 THIN: Final = 4
+# The same where the producer of hopper realigns rows, and the k below which tensor cores are as fast there.
+THIN_REALIGNED: Final = 2
+SHORT_K: Final = 512
 HALF_BYTES: Final = 2
 THREADS: Final = 256
 
@@ -54,12 +57,15 @@ def operands_to_realign(packed: int, problem: Problem) -> int:
     return ragged(problem) & ~packed if problem.itemsize == HALF_BYTES else 0
 
 
-def is_worth_packing(problem: Problem, _: Device) -> bool:
+def is_worth_packing(problem: Problem, device: Device) -> bool:
     """Whether tensor cores are as fast as skinny, which packs nothing, untuned.
 
-    In 16 bits they are not where C has a short side and rows are ragged.
+    In 16 bits they are not where C has a short side, rows are ragged and k is long.
     """
-    return problem.itemsize > HALF_BYTES or min(problem.m, problem.n) > THIN or not ragged(problem)
+    if problem.itemsize > HALF_BYTES or not ragged(problem):
+        return True
+    thin = THIN_REALIGNED if device.architecture == "sm_90" else THIN
+    return min(problem.m, problem.n) > thin or problem.k < SHORT_K
 
 
 def packed_k_major(problem: Problem, which: int, first: int) -> PackedOperands:

@@ -21,10 +21,10 @@ BUSY: Final = 32
 FEW: Final = 8
 TOGETHER: Final = 4
 SMALL: Final = 2**20  # elements of C
-TINY: Final = 2**11
 # Columns of a tile whose rows are not stored 16 bytes at once; and a k that other kernels have no use for.
 NARROW: Final = 16
 SHORT: Final = 32
+SHORT_OF_BATCH: Final = 48  # of a batch with ragged rows
 
 
 def _default(problem: Problem, device: Device) -> Config:
@@ -54,10 +54,9 @@ def _stores(config: Config, problem: Problem) -> bool:
 
 
 def _preferred_untuned(problem: Problem, _: Device) -> bool:
-    """Whether k is short and C, if large, not stored by the element; or C is tiny and operands are ragged."""
-    elements = problem.batch * problem.m * problem.n
-    is_stored = problem.n % OWN == 0 or elements <= SMALL
-    return is_stored and (problem.k <= SHORT or (ragged(problem) > 0 and elements <= TINY))
+    """Whether k is short and C, if large, not stored by the element."""
+    is_stored = problem.n % OWN == 0 or problem.batch * problem.m * problem.n <= SMALL
+    return is_stored and problem.k <= (SHORT_OF_BATCH if problem.batch > 1 and ragged(problem) else SHORT)
 
 
 DIRECT_TENSOR: Final = Kernel(

@@ -12,7 +12,7 @@ from kernels.arithmetic import WGMMA
 from kernels.device import Device
 from kernels.hopper.cost_model import least_seconds, seconds
 from kernels.hopper.plan import SPLIT_K_REDUCE, emulated, plan, ragged, tiles
-from kernels.hopper.space import PARTS, RULES, SPACE, SPLITS, enough_stages, groups, operands_to_pack, stays
+from kernels.hopper.space import PARTS, RULES, SPACE, SPLITS, enough_stages, groups, not_for_tma, stays
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
 from kernels.space import Config
@@ -29,15 +29,18 @@ TILES: Final = (
     *((64, columns, 1, 1) for columns in (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32, 24, 16, 8)),
     *((64, columns, 1, min_blocks) for columns in (64, 32, 16, 8) for min_blocks in (2, 4)),
 )
-# tensor_core is taken untuned, where it packs nothing, if its estimate is below so many times this kernel's; by an
-# element's bytes.
-UNPACKED_PAYS: Final = {2: 1.15, 4: 0.9}
-PACKING_SECONDS: Final = {2: 0.6e-6, 4: 1e-6}  # of packing that the estimate leaves out
+# Seconds of packing that the estimate leaves out, by an element's bytes; and seconds of tensor_core's below which it is
+# the faster one, where it packs nothing.
+PACKING_SECONDS: Final = {2: 0.6e-6, 4: 1e-6}
+SHORT_SECONDS: Final = 3.6e-6
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
-UNLIKE: Final = ("BM", "BN", "SWAP_AB", "CONSUMERS", "CLUSTER", "CLUSTER_K", "SPLIT_K")
+UNLIKE: Final = ("BM", "BN", "SWAP_AB", "REALIGN", "CONSUMERS", "CLUSTER", "CLUSTER_K", "SPLIT_K")
 # What a choice of these says, and the rules that ask for no more.
-_FIRST: Final = ("BK", "TMA_STORE", "PROMOTE_K", "SWAP_AB", "PACK_K", "BM", "BN", "CONSUMERS", "MIN_BLOCKS", "CLUSTER")
+_FIRST: Final = (
+    *("BK", "TMA_STORE", "PROMOTE_K", "SWAP_AB", "PACK_K", "REALIGN"),
+    *("BM", "BN", "CONSUMERS", "MIN_BLOCKS", "CLUSTER"),
+)
 _EARLY: Final = tuple(holds for holds, names in RULES.values() if set(names).issubset(_FIRST))
 
 
@@ -72,8 +75,8 @@ def _ways(problem: Problem, device: Device) -> Iterator[Config]:
     """Configs of the tiles, with and without SWAP_AB: stages, splits, clusters and groups of tiles."""
     for swap in (0, 1):
         for lhs, rhs, consumers, min_blocks in TILES:
-            for cluster in (2, 1):
-                begun = _begun(problem, swap, (lhs, rhs, consumers, min_blocks, cluster))
+            for cluster, realigned in ((2, False), (1, False), (1, True)):
+                begun = _begun(problem, swap, (lhs, rhs, consumers, min_blocks, cluster), realigned)
                 if all(holds(begun, problem, device) for holds in _EARLY):
                     yield from _finished(dict(begun), problem, device)
 
@@ -86,14 +89,16 @@ def _promotion(k: int) -> int:
     )
 
 
-def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int]) -> Config:
+def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int], realigned: bool) -> Config:
     lhs, rhs, consumers, min_blocks, cluster = shape
+    which = not_for_tma(Config.of({"SWAP_AB": swap}), problem)
     own = {
         "BK": 32 if problem.precision == "tf32" else 64,
         "TMA_STORE": int(not ragged(problem)),
         "PROMOTE_K": _promotion(problem.k) if emulated(problem) else 0,
         "SWAP_AB": swap,
-        "PACK_K": 0 if emulated(problem) else operands_to_pack(Config.of({"SWAP_AB": swap}), problem),
+        "PACK_K": 0 if realigned else which,
+        "REALIGN": which if realigned else 0,
         "BM": rhs if swap else lhs,
         "BN": lhs if swap else rhs,
         "CONSUMERS": consumers,
@@ -124,9 +129,9 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     other = TENSOR_CORE.default(problem, device)
     if emulated(problem) or other["PACK_K"] or not packing.ragged(problem):
         return True
-    own = seconds(_default(problem, device), problem, device)
-    size = problem.itemsize
-    return UNPACKED_PAYS[size] * own + PACKING_SECONDS[size] < unpacked_seconds(other, problem, device)
+    own = _default(problem, device)
+    least = seconds(own, problem, device) + PACKING_SECONDS[problem.itemsize] * bool(own["PACK_K"])
+    return max(least, SHORT_SECONDS) < unpacked_seconds(other, problem, device)
 
 
 HOPPER: Final = Kernel(

@@ -12,6 +12,9 @@
 //             are 1, and no block is persistent
 // SWAP_AB     1 to compute C^T = B^T A^T, else 0
 // PACK_K      operands packed K-major into the workspace: 1 for A, 2 for B, 3 for both, or 0
+// REALIGN     operands that the producer's threads copy, shifted or transposed, because TMA cannot
+//             load them as wgmma needs them: 1 for A, 2 for B, 3 for both, or 0; if not 0,
+//             CONSUMERS and CLUSTER are 1
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
 // TMA_STORE   1 if TMA stores C, whose rows are then multiples of 16 bytes, else 0
 // PROMOTE_K   how much of k sums of high terms stay in the tensor cores, which truncate; 0 if no
@@ -36,6 +39,8 @@
 #error "SWAP_AB must be defined"
 #elif !defined(PACK_K)
 #error "PACK_K must be defined"
+#elif !defined(REALIGN)
+#error "REALIGN must be defined"
 #elif !defined(MIN_BLOCKS)
 #error "MIN_BLOCKS must be defined"
 #elif !defined(TMA_STORE)
@@ -56,18 +61,31 @@
 #include "wgmma.h"
 #include "scheduler.h"
 #include "epilogue.h"
+#if REALIGN
+#include "realigned_load.h"
+#endif
 #include "cluster_reduce.h"
 #include "mainloop.h"
 
 // `k_tiles_per_split` k tiles are a split; `num_tiles` work tiles are dealt out to the clusters in
 // turn. Offsets in the workspace are in lines of 128 bytes.
+//
+// If TMA moves neither operands nor C, there are no tensor maps.
+#if REALIGN == 3 && !TMA_STORE
+#define TENSOR_MAPS
+#define NO_TENSOR_MAPS const TensorMap lhs = {}, rhs = {}, out = {}; // not read
+#else
+#define TENSOR_MAPS                                                                 \
+    , const __grid_constant__ TensorMap lhs, const __grid_constant__ TensorMap rhs, \
+        const __grid_constant__ TensorMap out
+#define NO_TENSOR_MAPS
+#endif
 extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void matmul(
     const STORED *a, const STORED *b, STORED *c, const INDEX m, const INDEX n, const INDEX k,
     float *workspace, STEP_ARGUMENTS, const INDEX splits, const INDEX at_sums,
-    const INDEX k_tiles_per_split, const INDEX group_m, const INDEX num_tiles,
-    const __grid_constant__ TensorMap lhs, const __grid_constant__ TensorMap rhs,
-    const __grid_constant__ TensorMap out)
+    const INDEX k_tiles_per_split, const INDEX group_m, const INDEX num_tiles TENSOR_MAPS)
 {
+    NO_TENSOR_MAPS
     extern __shared__ __align__(1024) unsigned char smem[];
     const unsigned stages = SMEM_ADDRESS(smem), full_barriers = stages + BARRIERS_AT,
                    empty_barriers = full_barriers + 8 * STAGES;
@@ -79,18 +97,34 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
         return;
     }
     if (THREAD_X == 128 * CONSUMERS) {
-        prefetch_tensormap(lhs);
-        prefetch_tensormap(rhs);
-        prefetch_tensormap(out);
+        if (REALIGN != 3 || TMA_STORE) {
+            prefetch_tensormap(lhs);
+            prefetch_tensormap(rhs);
+            prefetch_tensormap(out);
+        }
         EACH(i, STAGES) {
-            mbarrier_init(full_barriers + 8 * i, 1);
+            mbarrier_init(full_barriers + 8 * i, FULL_ARRIVALS);
             mbarrier_init(empty_barriers + 8 * i, 4 * CONSUMERS * CLUSTER);
+            if (REALIGN) {
+                mbarrier_init(empty_barriers + 8 * (STAGES + i), COPIERS);
+            }
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    sync_barrier_init(consumer == CONSUMERS);
-    if (consumer == CONSUMERS) {
+    sync_barrier_init(consumer == CONSUMERS && !REALIGN);
+    if (consumer >= CONSUMERS) {
         PRODUCER_REG_DEALLOC();
+#if REALIGN
+        const RealignedProducer producer = {SWAP_AB ? b : a, SWAP_AB ? a : b, rows,
+                                            columns, k, stages, full_barriers, empty_barriers};
+        PipelineState state;
+        unsigned turn = 0;
+        for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
+            const WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits,
+                                k_tiles_per_split, group_m);
+            producer.run(lhs, rhs, tile, state, turn);
+        }
+#else
         if (THREAD_X == 128 * CONSUMERS) {
             PipelineState state;
             for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
@@ -98,12 +132,13 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
                                     k_tiles_per_split, group_m);
                 for (int p = 0; p < tile.count; p++, state.advance()) {
                     mbarrier_wait(empty_barriers + 8 * state.index, state.phase ^ 1);
-                    mbarrier_arrive_expect_tx(full_barriers + 8 * state.index, STAGE_BYTES);
+                    mbarrier_arrive_expect_tx(full_barriers + 8 * state.index, TMA_BYTES);
                     tma_load_stage(lhs, rhs, tile, p, k_tiles, stages + state.index * STAGE_BYTES,
                                    full_barriers + 8 * state.index);
                 }
             }
         }
+#endif
         if (CLUSTER_K > 1) {
             cluster_sync(); // the consumers', who leave partial sums before it and read them after
         }

@@ -31,8 +31,7 @@ struct Mainloop {
         }
         for (int p = 0; p < count; p++, state.advance()) {
             const int offset = state.index * STAGE_BYTES + consumer * (WGMMAS_M * 64 * 128);
-            const unsigned rhs =
-                SMEM_ADDRESS(smem) + state.index * STAGE_BYTES + PLANES * LHS_BYTES;
+            const unsigned rhs = SMEM_ADDRESS(smem) + state.index * STAGE_BYTES + RHS_AT;
             mbarrier_wait(full_barriers + 8 * state.index, state.phase);
             if (LHS_IN_REGISTERS) { // the last wgmmas still read this thread's registers
                 wgmma_wait_group(0);

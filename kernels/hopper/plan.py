@@ -17,6 +17,7 @@ SPLIT_K_REDUCE: Final = "hopper/split_k_reduce.cu"
 # As in epilogue.h: two epilogue tiles of 64 rows of 128 bytes for each consumer; and a stage's two mbarriers.
 EPILOGUE_BYTES: Final = 2 * 64 * LINE_BYTES
 BARRIER_BYTES: Final = 16
+MORE_BARRIERS: Final = 8  # where operands are realigned
 WARPGROUP: Final = 128
 # Rows of one instruction (PTX ISA, "wgmma.mma_async").
 WGMMA_M: Final = 64
@@ -29,13 +30,17 @@ EIGHT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TileOperand:
-    """An operand as wgmma's LHS or RHS: `tile` of its `size` rows (of the RHS columns) a block, and its layout."""
+    """An operand as wgmma's LHS or RHS: `tile` of its `size` rows (of the RHS columns) a block, and its layout.
+
+    A packed one lies K-major in the workspace; a realigned one is copied by the producer's threads, not by TMA.
+    """
 
     operand: str
     tile: int
     size: int
     k_major: bool
     packed: bool
+    realigned: bool
 
 
 def emulated(problem: Problem) -> bool:
@@ -55,16 +60,32 @@ def element_bytes(problem: Problem) -> int:
 
 def tile_operands(config: Config, problem: Problem) -> tuple[TileOperand, TileOperand]:
     """The LHS, A or with SWAP_AB B, and the RHS."""
-    copied_a, copied_b = bool(config["PACK_K"] & packing.A), bool(config["PACK_K"] & packing.B)
-    split = emulated(problem)
-    a = TileOperand("a", config["BM"], problem.m, split or copied_a or not problem.trans_a, copied_a)
-    b = TileOperand("b", config["BN"], problem.n, split or copied_b or problem.trans_b, copied_b)
+    packed, realigned = config["PACK_K"], config["REALIGN"]
+    k_major = packed | (realigned if problem.precision == "tf32" else 0) | (packing.A | packing.B) * emulated(problem)
+    k_major_a = bool(k_major & packing.A) or not problem.trans_a
+    k_major_b = bool(k_major & packing.B) or problem.trans_b
+    a = TileOperand("a", config["BM"], problem.m, k_major_a, bool(packed & packing.A), bool(realigned & packing.A))
+    b = TileOperand("b", config["BN"], problem.n, k_major_b, bool(packed & packing.B), bool(realigned & packing.B))
     return (b, a) if config["SWAP_AB"] else (a, b)
 
 
 def stage_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of both operands' k tiles."""
-    return planes(problem) * (config["BM"] + config["BN"]) * LINE_BYTES
+    """Bytes of both operands' k tiles, a realigned one's with 16 bytes more for each of its lines."""
+    more = sum(-(-lines_copied(side, config, problem) // 64) * 1024 for side in tile_operands(config, problem))
+    return planes(problem) * (config["BM"] + config["BN"]) * LINE_BYTES + more
+
+
+def lines_copied(side: TileOperand, config: Config, problem: Problem) -> int:
+    """Lines of a realigned operand's k tile, contiguous in global memory: of its rows along k, or the other way."""
+    if not side.realigned:
+        return 0
+    upright = problem.trans_a if side.operand == "a" else not problem.trans_b
+    return config["BK"] if upright else side.tile
+
+
+def barrier_bytes(config: Config) -> int:
+    """Bytes of a stage's mbarriers."""
+    return BARRIER_BYTES + (MORE_BARRIERS if config["REALIGN"] else 0)
 
 
 def epilogue_bytes(config: Config) -> int:
@@ -74,13 +95,16 @@ def epilogue_bytes(config: Config) -> int:
 
 def shared_bytes(config: Config, problem: Problem) -> int:
     """Bytes of all stages with their mbarriers, and of the epilogue tiles."""
-    return config["STAGES"] * (stage_bytes(config, problem) + BARRIER_BYTES) + epilogue_bytes(config)
+    return config["STAGES"] * (stage_bytes(config, problem) + barrier_bytes(config)) + epilogue_bytes(config)
 
 
 def threads(config: Config) -> int:
-    """Threads of a block: the consumer warpgroups and a producer, a warpgroup if it gives up registers, else a warp."""
+    """Threads of a block: the consumer warpgroups and a producer.
+
+    This is a warp, a warpgroup if it gives up registers, or three if they copy what TMA cannot.
+    """
     consumers = config["CONSUMERS"]
-    return WARPGROUP * consumers + (WARPGROUP if consumers > 1 else WARP)
+    return WARPGROUP * consumers + (3 * WARPGROUP if config["REALIGN"] else WARPGROUP if consumers > 1 else WARP)
 
 
 def tile_rows(config: Config, problem: Problem) -> int:
@@ -149,10 +173,14 @@ def _reduce(config: Config, problem: Problem, splits: int) -> Step:
     return reduce_step(SPLIT_K_REDUCE, problem, splits, each, (*dtype, ("SWAP_AB", str(config["SWAP_AB"]))))
 
 
-def _maps(config: Config, problem: Problem) -> tuple[TensorMap, TensorMap, TensorMap]:
+def _maps(config: Config, problem: Problem) -> tuple[TensorMap, ...]:
+    """The tensor maps of the LHS, the RHS and C, each some other's if TMA does not move it; none if it moves nothing."""
     lhs, rhs = tile_operands(config, problem)
-    of_lhs, of_rhs = _map(lhs, config, problem, 1), _map(rhs, config, problem, config["CLUSTER"])
-    return of_lhs, of_rhs, _map_of_c(config, problem) if config["TMA_STORE"] else of_lhs
+    of_lhs = None if lhs.realigned else _map(lhs, config, problem, 1)
+    of_rhs = None if rhs.realigned else _map(rhs, config, problem, config["CLUSTER"])
+    of_c = _map_of_c(config, problem) if config["TMA_STORE"] else None
+    other = of_lhs or of_rhs or of_c
+    return (of_lhs or other, of_rhs or other, of_c or other) if other else ()
 
 
 def _map(side: TileOperand, config: Config, problem: Problem, parts: int) -> TensorMap:

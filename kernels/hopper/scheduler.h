@@ -72,8 +72,10 @@ INNER void tma_load_stage(const TensorMap &lhs, const TensorMap &rhs, const Work
     EACH(plane, PLANES) {
         const int k = (tile.first + p + plane * k_tiles) * BK;
         const unsigned to = stage + plane * LHS_BYTES,
-                       other = stage + PLANES * LHS_BYTES + plane * RHS_BYTES;
-        if (!LHS_MN_MAJOR) {
+                       other = stage + RHS_AT + plane * RHS_BYTES;
+        if (REALIGN_LHS) {
+            // the producer's threads copy it
+        } else if (!LHS_MN_MAJOR) {
             tma_load(to, lhs, k, tile.row, tile.batch, barrier);
         } else {
             EACH(i, LHS_BYTES / (BK * SWIZZLE_LHS)) {
@@ -81,7 +83,9 @@ INNER void tma_load_stage(const TensorMap &lhs, const TensorMap &rhs, const Work
                          tile.row + i * (SWIZZLE_LHS / ELEMENT_BYTES), k, tile.batch, barrier);
             }
         }
-        if (!RHS_MN_MAJOR) {
+        if (REALIGN_RHS) {
+            // as above
+        } else if (!RHS_MN_MAJOR) {
             tma_load_multicast(other + part * (RHS_BYTES / CLUSTER), rhs, k,
                                tile.column + part * (TILE_N / CLUSTER), tile.batch, barrier);
         } else {

@@ -9,9 +9,9 @@ from kernels.arithmetic import tensor_peak
 from kernels.device import Device
 from kernels.fp32_emulation import PROMOTIONS, SHARE
 from kernels.hopper.plan import (
-    BARRIER_BYTES,
     EIGHT,
     WGMMA_M,
+    barrier_bytes,
     cluster_size,
     clustered_sms,
     element_bytes,
@@ -55,6 +55,12 @@ MOST_ACCUMULATORS: Final = {1: 128, 2: 128, 3: 96}
 MOST_EMULATED_ACCUMULATORS: Final = {1: 192, 2: 192, 3: 96}
 MOST_BESIDE: Final = {1: 192, 2: 96, 4: 32}
 MOST_GATHERED: Final = 144
+# With operands that the producer copies, whose threads leave 128 registers: accumulators and LHS elements of a
+# thread, and lines of a k tile, which are in registers at once.
+MOST_BESIDE_COPIERS: Final = 64
+MOST_COPIED: Final = 128
+# Bytes of the lines of a tile, which 32 bits count.
+MOST_LINE_BYTES: Final = 2**30
 # Fewest k tiles of a split.
 FEWEST_K_TILES: Final = 2
 # Bytes on their way from memory past which it is no sooner done with what it alone bounds: on an H200, twelve such
@@ -64,8 +70,10 @@ IN_FLIGHT: Final = 11 * 2**20
 MOST: Final = 2**31 - 1
 
 
-def operands_to_pack(config: Config, problem: Problem) -> int:
-    """The operands to pack, as bits: those with ragged rows, and an MN-major RHS of 32-bit elements."""
+def not_for_tma(config: Config, problem: Problem) -> int:
+    """The operands to pack or realign, as bits: those with ragged rows, and an MN-major RHS of 32-bit elements."""
+    if emulated(problem):
+        return 0
     which = packing.ragged(problem)
     across = not problem.trans_b if not config["SWAP_AB"] else problem.trans_a
     if problem.precision == "tf32" and across:
@@ -123,11 +131,23 @@ def _whole_spans(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _as_needed(config: Config, problem: Problem, _: Device) -> bool:
-    return config["PACK_K"] == (0 if emulated(problem) else operands_to_pack(config, problem))
+    return config["PACK_K"] + config["REALIGN"] == not_for_tma(config, problem) and (
+        config["PACK_K"] == 0 or config["REALIGN"] == 0
+    )
 
 
 def _as_rows_are(config: Config, problem: Problem, _: Device) -> bool:
     return config["TMA_STORE"] == (not ragged(problem))
+
+
+def _copied(config: Config, problem: Problem, _: Device) -> bool:
+    sides = [side for side in tile_operands(config, problem) if side.realigned]
+    return not sides or (
+        config["CONSUMERS"] == config["CLUSTER"] == config["MIN_BLOCKS"] == 1
+        and sum(side.tile for side in sides) <= MOST_COPIED
+        and accumulators(config, problem) + lhs_registers(config, problem) <= MOST_BESIDE_COPIERS
+        and all(larger(side.size, problem.k) * side.tile * problem.itemsize <= MOST_LINE_BYTES for side in sides)
+    )
 
 
 def _promoted(config: Config, problem: Problem, _: Device) -> bool:
@@ -142,7 +162,7 @@ def stages_fit(config: Config, problem: Problem, device: Device) -> int:
     """Stages that fit in shared memory, beside those of the SM's other blocks."""
     limits = device.limits
     room = min(limits.shared_bytes, limits.shared_bytes_per_sm // config["MIN_BLOCKS"] - limits.shared_bytes_reserved)
-    return (room - epilogue_bytes(config)) // (stage_bytes(config, problem) + BARRIER_BYTES)
+    return (room - epilogue_bytes(config)) // (stage_bytes(config, problem) + barrier_bytes(config))
 
 
 def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:
@@ -255,11 +275,14 @@ def _counted(config: Config, problem: Problem, _: Device) -> bool:
 
 
 _TILE: Final = ("BM", "BN", "SWAP_AB")
-_SIDES: Final = (*_TILE, "PACK_K")
+_SIDES: Final = (*_TILE, "PACK_K", "REALIGN")
 _WORKS: Final = (*_SIDES, "CLUSTER", "CLUSTER_K")
 RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a k tile that is not 128 bytes along k": (_one_line, ("BK",)),
-    "packing of operands that need none, or none of those that need it": (_as_needed, ("SWAP_AB", "PACK_K")),
+    "packing or realigning of operands that need neither, or neither of those that need one": (
+        _as_needed,
+        ("SWAP_AB", "PACK_K", "REALIGN"),
+    ),
     "TMA stores although C's rows are not multiples of 16 bytes, or none although they are": (
         _as_rows_are,
         ("TMA_STORE",),
@@ -271,6 +294,10 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "more accumulators a thread than leave registers for the rest": (
         _sums_fit,
         ("BK", *_SIDES, "CONSUMERS", "MIN_BLOCKS"),
+    ),
+    "operands realigned beside other blocks or consumers, in a cluster, or in more registers than there are": (
+        _copied,
+        ("BK", *_SIDES, "CONSUMERS", "MIN_BLOCKS", "CLUSTER"),
     ),
     "an MN-major operand whose tile is no multiple of its swizzle": (_whole_spans, _SIDES),
     "a cluster whose blocks do not share the RHS evenly, or that is larger than C": (
@@ -286,8 +313,11 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
         _cluster_divides,
         ("BK", *_WORKS, "CONSUMERS", "SPLIT_K"),
     ),
-    "more partial sums of a cluster's block than its stages hold": (_cluster_has_room, (*_WORKS, "STAGES")),
-    "more shared memory than the device has": (_shared_fits, (*_SIDES, "CONSUMERS", "MIN_BLOCKS", "STAGES")),
+    "more partial sums of a cluster's block than its stages hold": (_cluster_has_room, ("BK", *_WORKS, "STAGES")),
+    "more shared memory than the device has": (
+        _shared_fits,
+        ("BK", *_SIDES, "CONSUMERS", "MIN_BLOCKS", "STAGES"),
+    ),
     "more stages than are of use, or fewer than fit": (
         _room_used,
         ("BK", *_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K", "STAGES"),
@@ -318,6 +348,7 @@ SPACE: Final = Space(
         "PROMOTE_K": (0, *PROMOTIONS),
         "SWAP_AB": (0, 1),
         "PACK_K": (0, 1, 2, 3),
+        "REALIGN": (0, 1, 2, 3),
         "BM": SIDES,
         "BN": SIDES,
         "CONSUMERS": (1, 2, 3),

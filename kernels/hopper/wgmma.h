@@ -36,7 +36,14 @@
 #define SWIZZLE_RHS (RHS_DIVIDES(128) ? 128 : RHS_DIVIDES(64) ? 64 : 32)
 #define LHS_BYTES (TILE_M * 128)
 #define RHS_BYTES (TILE_N * 128)
-#define STAGE_BYTES (PLANES * (LHS_BYTES + RHS_BYTES))
+#define TMA_BYTES (PLANES * ((1 - REALIGN_LHS) * LHS_BYTES + (1 - REALIGN_RHS) * RHS_BYTES))
+// A realigned operand has 16 bytes more for each of its lines until these are shifted.
+#define MORE_BYTES(realign, tile, k_lines) \
+    ((realign) * ((((k_lines) ? BK : (tile)) + 63) / 64) * 1024)
+#define RHS_AT \
+    (PLANES * LHS_BYTES + MORE_BYTES(REALIGN_LHS, TILE_M, LHS_MN_MAJOR || TURNED_LHS))
+#define STAGE_BYTES \
+    (RHS_AT + PLANES * RHS_BYTES + MORE_BYTES(REALIGN_RHS, TILE_N, RHS_MN_MAJOR || TURNED_RHS))
 #define EPILOGUE_AT (STAGES * STAGE_BYTES)
 #define WGMMAS_M (TILE_M / 64 / CONSUMERS) // wgmmas of 64 rows that a consumer has
 

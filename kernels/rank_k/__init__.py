@@ -12,12 +12,15 @@ from kernels.rank_k.space import DEPTHS, SPACE, widest_run
 from kernels.rules import VECTOR_BYTES, blocks
 from kernels.space import Config
 
-# The most of k that it is for, and the most of which it is the best untuned choice: for float32, and for elements of 16
-# bits, where a large C with rows of an odd length cannot be stored in pairs.
+# The most of k that it is for, and the most of which it is the best untuned choice: for float32, of a large C for all of
+# that; on tensor cores; and for elements of 16 bits, where a large C with rows of an odd length cannot be stored in
+# pairs.
 DEEPEST: Final = DEPTHS[-1]
 SHORT: Final = 32
-SHORTEST: Final = 8
-LARGE: Final = 2**20
+SHORT_TF32: Final = 20
+SHORTEST: Final = 16
+LARGE: Final = 800_000
+LARGE_ODD: Final = 400_000
 # Elements of a C that a batch has many of, of which a tile would be mostly past the edge.
 SMALL: Final = 128 * 128
 # cp.async came with sm_80 (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
@@ -73,8 +76,13 @@ def _configs(problem: Problem) -> list[Config]:
 
 def _preferred_untuned(problem: Problem, _: Device) -> bool:
     """Whether writing C takes most of the time, as it is to be written."""
+    elements = problem.batch * problem.m * problem.n
     if problem.itemsize < FLOAT_BYTES:
-        return problem.k <= SHORTEST and problem.n % 2 == 1 and problem.batch * problem.m * problem.n > LARGE
+        return problem.k <= SHORTEST and problem.n % 2 == 1 and elements > LARGE_ODD
+    if problem.precision == "tf32":
+        return problem.k <= SHORT_TF32 and (problem.batch == 1 or problem.m * problem.n > SMALL)
+    if problem.itemsize == FLOAT_BYTES and problem.m * problem.n > LARGE:
+        return True
     return problem.k <= SHORT and (problem.batch == 1 or problem.m * problem.n > SMALL)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.kernel import Kernel, Sizes
+from kernels.packing import A, B, ragged
 from kernels.problem import Problem
 from kernels.rules import VECTOR_BYTES, blocks
 from kernels.skinny.plan import (
@@ -34,10 +35,12 @@ SUITED: Final = 32
 # Where the short side is longer, and there is pipelined, that is faster.
 SHORT: Final = 16
 PIPELINED_SINCE: Final = 80
-# Bytes of a long operand below which others are faster untuned, but for so few rows or columns and a k above this.
+# Bytes of a long operand below which others are faster untuned, but for so few rows or columns and a k above this, which
+# depends on whether its rows are multiples of 16 bytes.
 LONG_BYTES: Final = 16 * 2**20
-FEW: Final = 4
+FEW: Final = 8
 SHORT_K: Final = 128
+SHORT_K_RAGGED: Final = 1024
 # Elements of A from which it is faster than naive and tiled on a processor, for a C of one column, A or B transposed.
 LARGE_A: Final = 2**19
 # Seconds: first loads and last stores of the blocks that run at once, what sums of slices take to the cache and back,
@@ -142,7 +145,7 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether no pipelined is there, or this is faster: past 16 that takes 0.7 to 0.9 of the time, or as long (nt).
 
     Where the long operand is small, register_tiled and pipelined are as soon through with it: an H200 takes 2.2 to
-    3 us for a k of 76 to 128 there, and 4 to 7 here; with 5 rows and more 0.4 to 0.85 of the time at any k.
+    3 us for a k of 76 to 128 there, and 4 to 7 here; with ragged rows 0.5 to 0.7 of the time up to a k of 1000.
     On a processor naive and tiled are faster, but for a C of one column and a large A.
     """
     if device.platform == "opencl":
@@ -153,7 +156,9 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     short = min(problem.m, problem.n)
     rivalled = device.platform == "cuda" and device.capability >= PIPELINED_SINCE and problem.dtype == "float32"
     is_long = problem.batch * problem.k * max(problem.m, problem.n) * problem.itemsize >= LONG_BYTES
-    return not rivalled or (short <= SHORT if is_long else short <= FEW and problem.k > SHORT_K)
+    long_is_ragged = bool(ragged(problem) & (A if problem.m >= problem.n else B))
+    least = SHORT_K_RAGGED if long_is_ragged else SHORT_K
+    return not rivalled or (short <= SHORT if is_long else short <= FEW and problem.k > least)
 
 
 SKINNY: Final = Kernel(

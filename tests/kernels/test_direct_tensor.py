@@ -76,11 +76,13 @@ def test_untuned_a_thread_has_columns_side_by_side_where_they_are_stored_at_once
         (replace(TALL, m=600, n=15), True),
         (Problem(600, 64, 64, dtype="float16"), False),
         (Problem(600, 63, 63, dtype="float16"), False),
-        (Problem(20, 43, 63, dtype="float16"), True),
+        (Problem(20, 43, 63, dtype="float16"), False),
+        (Problem(12, 670, 41, 73, dtype="float16"), True),
+        (Problem(12, 672, 48, 73, dtype="float16"), False),
         (Problem(540, 12510, 79, dtype="bfloat16"), False),
     ],
 )
-def test_untuned_it_is_taken_for_a_short_k_and_a_tiny_c_whose_operands_are_ragged(
+def test_untuned_it_is_taken_for_a_short_k_and_a_longer_one_in_ragged_batches(
     problem: Problem, *, preferred: bool
 ) -> None:
     assert DIRECT_TENSOR.preferred_untuned(problem, H200) is preferred

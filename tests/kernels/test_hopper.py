@@ -121,6 +121,42 @@ def test_products_are_exact_with_every_value_of_the_space_at_every_edge(
     expect_exact(problem, **values)
 
 
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize(
+    ("problem", "values"),
+    [
+        pytest.param(Problem(72, 40, 71, 3, **HALF), {"BN": 32, "REALIGN": 1}, id="beside-tma"),
+        pytest.param(Problem(72, 37, 72, 3, **HALF), {"BN": 48, "REALIGN": 2}, id="six-pieces-a-line"),
+        pytest.param(Problem(5, 7, 9, 5, **HALF), {"BN": 8, "GROUP_M": 8}, id="a-piece-a-line"),
+        pytest.param(Problem(17, 65, 299, **HALF), UPSIDE | {"BM": 16, "SPLIT_K": 2}, id="slices"),
+        pytest.param(Problem(65, 33, 71, dtype="float16", **orders((True, True))), {"BN": 32}, id="tt"),
+        pytest.param(Problem(17, 65, 299, **HALF, trans_a=True), UPSIDE | {"BM": 80}, id="tn"),
+        pytest.param(
+            Problem(72, 41, 451, **HALF, trans_b=True), UPSIDE | {"BM": 24, "CLUSTER_K": 3}, id="cluster-shares-k"
+        ),
+        pytest.param(Problem(40, 23, 17, 5, **HALF), {"BN": 16, "BLOCKS": 3, "GROUP_M": 8}, id="stays"),
+        pytest.param(Problem(33, 35, 37, **TF32), {"BN": 16}, id="tf32"),
+        pytest.param(Problem(33, 35, 37, **TF32, **orders((True, True))), UPSIDE | {"BM": 24}, id="tf32-tt"),
+        pytest.param(Problem(70, 130, 101, **TF32, trans_a=True), UPSIDE | {"BM": 64}, id="tf32-tn"),
+        pytest.param(Problem(24, 72, 64, 2, **TF32), {"BN": 32, "REALIGN": 2}, id="tf32-turned-alone"),
+        pytest.param(Problem(33, 136, 66, **TF32, trans_b=True), {"BN": 64, "STAGES": 5}, id="tf32-nt"),
+    ],
+)
+def test_rows_that_tma_cannot_load_are_realigned(problem: Problem, values: dict[str, int]) -> None:
+    expect_exact(problem, **({"REALIGN": 3} | values))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turned", TRANSPOSITIONS)
+@pytest.mark.parametrize(("kind", "columns"), [("bfloat16", 64), ("float16", 48), ("float32", 64), ("float32", 80)])
+def test_realigned_tiles_are_exact_in_any_order(turned: tuple[bool, bool], kind: str, columns: int) -> None:
+    own = TF32 if kind == "float32" else {"dtype": kind}
+    values = {"BN": columns} if columns <= 64 else {"BN": 64, "BM": 64}
+    problem = Problem(131, 2 * columns - 5, 203, **own, **orders(turned))
+    expect_exact(problem, **values, REALIGN=3, STAGES=3)
+    expect_exact(problem, SWAP_AB=1, BN=64, BM=48, REALIGN=3, STAGES=4, SPLIT_K=2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "values"),

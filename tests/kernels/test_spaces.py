@@ -169,7 +169,8 @@ def block(name: str, chosen: Config) -> tuple[int, int]:
     if "WM" in chosen:
         return 32 * teams * (bm // chosen["WM"]) * (bn // chosen["WN"]), 1
     if "CONSUMERS" in chosen:
-        return 128 * chosen["CONSUMERS"] + (128 if chosen["CONSUMERS"] > 1 else 32), 1
+        producer = 384 if chosen["REALIGN"] else 128 if chosen["CONSUMERS"] > 1 else 32
+        return 128 * chosen["CONSUMERS"] + producer, 1
     if "WARPS" in chosen:
         return 32 * chosen["WARPS"], 1
     return (32 * (bm // 16) * (bn // 16), 1) if name == "wmma" else (bn, bm)

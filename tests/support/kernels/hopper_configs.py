@@ -11,7 +11,7 @@ from app.dtypes import numpy_dtype
 from kernels.fp32_emulation import PROMOTIONS
 from kernels.hopper import HOPPER
 from kernels.hopper.plan import emulated, ragged
-from kernels.hopper.space import SPACE, operands_to_pack
+from kernels.hopper.space import SPACE, not_for_tma
 from kernels.launch import Build, Launch, dtype_macros
 from kernels.problem import Problem
 from kernels.space import Config
@@ -51,12 +51,12 @@ def shapes(dtype: str, precision: str) -> list[Problem]:
 
 def tile(problem: Problem, **values: int) -> Config:
     """A config with what the problem's class asks for, and small in all that is not given."""
-    given: dict[str, int] = SMALL | {"SWAP_AB": 0, "BLOCKS": 0} | values
+    given: dict[str, int] = SMALL | {"SWAP_AB": 0, "REALIGN": 0, "BLOCKS": 0} | values
     own = {
         "BK": 32 if problem.precision == "tf32" else 64,
         "TMA_STORE": int(not ragged(problem)),
         "PROMOTE_K": PROMOTIONS[0] if emulated(problem) else 0,
-        "PACK_K": 0 if emulated(problem) else operands_to_pack(Config.of(given), problem),
+        "PACK_K": not_for_tma(Config.of(given), problem) & ~given["REALIGN"],
     }
     chosen = given | own | values
     return Config.of({name: chosen[name] for name in SPACE.parameters})
