@@ -174,7 +174,7 @@ def _reduce(config: Config, problem: Problem, splits: int) -> Step:
 
 
 def _maps(config: Config, problem: Problem) -> tuple[TensorMap, ...]:
-    """The tensor maps of the LHS, the RHS and C, each some other's if TMA does not move it; none if it moves nothing."""
+    """The tensor maps of the LHS, the RHS and C, or another's where TMA does not move it; none if it moves nothing."""
     lhs, rhs = tile_operands(config, problem)
     of_lhs = None if lhs.realigned else _map(lhs, config, problem, 1)
     of_rhs = None if rhs.realigned else _map(rhs, config, problem, config["CLUSTER"])

@@ -12,9 +12,9 @@ from kernels.rank_k.space import DEPTHS, SPACE, widest_run
 from kernels.rules import VECTOR_BYTES, blocks
 from kernels.space import Config
 
-# The most of k that it is for, and the most of which it is the best untuned choice: for float32, of a large C for all of
-# that; on tensor cores; and for elements of 16 bits, where a large C with rows of an odd length cannot be stored in
-# pairs.
+# The most of k that it is for, and the most of which it is the best untuned choice: for float32, but for a large C, for
+# which it is that for all; for TF32; and for elements of 16 bits, where a large C with rows of an odd length cannot be
+# stored in pairs.
 DEEPEST: Final = DEPTHS[-1]
 SHORT: Final = 32
 SHORT_TF32: Final = 20

@@ -35,8 +35,8 @@ SUITED: Final = 32
 # Where the short side is longer, and there is pipelined, that is faster.
 SHORT: Final = 16
 PIPELINED_SINCE: Final = 80
-# Bytes of a long operand below which others are faster untuned, but for so few rows or columns and a k above this, which
-# depends on whether its rows are multiples of 16 bytes.
+# Bytes of a long operand below which others are faster untuned, but for so few rows or columns and a k above this,
+# which depends on whether its rows are multiples of 16 bytes.
 LONG_BYTES: Final = 16 * 2**20
 FEW: Final = 8
 SHORT_K: Final = 128
