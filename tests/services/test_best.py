@@ -211,7 +211,7 @@ def test_cross_measurements_decide_between_near_winners(service: Service, device
         for config, ms in ((good, 1.0), (bad, 1.0 if record.problem.m == 300 else 2.0))
     ]
     assert BestConfigs(service.fleet, records).answer(PROBLEM).config == bad
-    answer = BestConfigs(service.fleet, records, crossed=lambda _: crossed).answer(PROBLEM)
+    answer = BestConfigs(service.fleet, records, crossed=lambda *_: crossed).answer(PROBLEM)
     assert (answer.config, answer.matched_problem) == (good, Problem(32, 32, 32))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -91,15 +92,20 @@ def test_a_promotion_reads_what_concerns_it_alone(service: Service, dice: random
     records = promoted(service, dice, shapes(dice, 20))
     read = list[list[CrossRecord]]()
 
-    def crossed(around: Collection[BestRecord] | None) -> list[CrossRecord]:
-        read.append(service.database.read(lambda session: BestRepository(session).crossed(around)))
+    def crossed(around: Collection[BestRecord] | None, first: Collection[BestRecord]) -> list[CrossRecord]:
+        read.append(service.database.read(lambda session: BestRepository(session).crossed(around, first)))
         return read[-1]
 
-    BestConfigs(service.fleet, records, crossed=crossed).promoted(records[-1:])
-    last = records[-1]
+    (won, _), *_ = Counter(one.trial.config for one in records).most_common(1)  # of 20 wins of 12 configs
+    last, again, *_ = [one for one in records if one.trial.config == won]
+    others = [one for one in records if one.trial.config != won]
+    bests = BestConfigs(service.fleet, others, crossed=crossed)
+    bests.promoted([last])
     assert len(read[1]) < len(read[0])
     assert all(one.problem == last.problem or one.config == last.trial.config for one in read[1])
     assert {one.problem for one in read[1]} > {last.problem}
+    bests.promoted([again])
+    assert {one.problem for one in read[2]} == {again.problem}, "its config has won before"
 
 
 def test_who_shares_a_store_answers_what_is_promoted_before_it_has_learned_from_it(

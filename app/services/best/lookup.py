@@ -93,7 +93,7 @@ class BestConfigs:
         fleet: KnownDevices,
         records: Iterable[BestRecord] = (),
         quarantine: ConfigFilter | None = None,
-        crossed: ReadCrossed = lambda _: (),
+        crossed: ReadCrossed = lambda *_: (),
     ) -> None:
         self.generation = 0
         self._fleet, self._quarantine, self._times = fleet, quarantine, WinnerTimes(crossed)
@@ -108,8 +108,8 @@ class BestConfigs:
         """Read every stored best once; what winners took on each other's problems is read on at each promotion."""
         records = database.read(lambda session: BestRepository(session).all())
 
-        def crossed(around: Collection[BestRecord] | None) -> Iterable[CrossRecord]:
-            return database.read(lambda session: BestRepository(session).crossed(around))
+        def crossed(around: Collection[BestRecord] | None, first: Collection[BestRecord]) -> Iterable[CrossRecord]:
+            return database.read(lambda session: BestRepository(session).crossed(around, first))
 
         return cls(fleet, records, quarantine, crossed)
 

@@ -33,7 +33,8 @@ Times: TypeAlias = Mapping[tuple[str, Config, str], float]
 Place: TypeAlias = tuple[str, str]  # a device's model and a family
 Winner: TypeAlias = tuple[Problem, int | None, bool]  # and its trial, and whether others were timed on the problem
 Cell: TypeAlias = tuple[int, ...]
-ReadCrossed: TypeAlias = Callable[[Sequence[BestRecord] | None], Iterable[CrossRecord]]
+Won: TypeAlias = tuple[str, Config, str]  # a winner's kernel, its config and the kernel's digest
+ReadCrossed: TypeAlias = Callable[[Sequence[BestRecord] | None, Sequence[BestRecord]], Iterable[CrossRecord]]
 
 
 def launch_of(kernel_name: str, config: Config, problem: Problem, device: Device) -> Launch | None:
@@ -82,12 +83,14 @@ class ServingRules:
 class WinnerTimes:
     """What winners took on each other's problems: of a promotion only what it adds is read, for stores grow large.
 
-    `read` gives all of it, or what concerns some bests: on their problems, and of their configs on others.
+    `read` gives all of it, or what concerns some bests: on their problems, and of the configs of those of them that are
+    given beside on others. These are the configs that won nowhere before: of others all is known but the former.
     """
 
     def __init__(self, read: ReadCrossed) -> None:
         self._read = read
         self._times: dict[Place, dict[Problem, Times]] = {}
+        self._winners: dict[Place, dict[Problem, Won]] = {}
 
     def of(self, place: Place) -> Mapping[Problem, Times]:
         """The times on each problem of a device's model and family, which the next promotion may add to."""
@@ -102,8 +105,11 @@ class WinnerTimes:
             self._times.clear()
         for record in records:
             self.deleted(_place(record), record.problem)
+        first = [record for record in records if _won(record) not in self._winners.get(_place(record), {}).values()]
+        for record in records:
+            self._winners.setdefault(_place(record), {})[record.problem] = _won(record)
         added: dict[tuple[Place, Problem], dict[tuple[str, Config, str], float]] = {}
-        for one in self._read(None if everything else records):
+        for one in self._read(None, ()) if everything else self._read(records, first):
             added.setdefault((_place(one), one.problem), {})[one.kernel, one.config, one.round] = one.median_ms
         for (place, problem), times in added.items():  # each in one step: answers are worked out meanwhile
             known = self._times.setdefault(place, {})
@@ -112,6 +118,7 @@ class WinnerTimes:
     def deleted(self, place: Place, problem: Problem) -> None:
         """Forget what is known of a problem."""
         self._times.get(place, {}).pop(problem, None)
+        self._winners.get(place, {}).pop(problem, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +189,10 @@ def _spread(records: Sequence[BestRecord], most: int) -> Sequence[BestRecord]:
 
 def _place(record: BestRecord | CrossRecord) -> Place:
     return record.device_model, record.problem.family
+
+
+def _won(record: BestRecord) -> Won:
+    return record.trial.kernel, record.trial.config, record.trial.kernel_digest
 
 
 def _tuned(record: BestRecord, times: Times) -> TunedProblem:

@@ -106,11 +106,16 @@ class BestRepository:
         rows = self._session.execute(query.order_by(BestRow.device_model, BestRow.problem_key))
         return [_best(row, winner, *others) for row, winner, *others in rows]
 
-    def crossed(self, around: Collection[BestRecord] | None = None, limit: int = 100_000) -> list[CrossRecord]:
+    def crossed(
+        self,
+        around: Collection[BestRecord] | None = None,
+        first: Collection[BestRecord] = (),
+        limit: int = 100_000,
+    ) -> list[CrossRecord]:
         """Times of winners on the other tuned problems of their model and family, the newest `limit`, oldest first.
 
         Only trials of the search and the finals in the environment of the problem's own best, of the winner's kernel
-        text; with `around` only those on the problems of these bests, and of their configs on others.
+        text; with `around` only those on the problems of these bests, and of the configs of `first` on others.
         """
         own, winner = aliased(TrialRow, name="own"), aliased(TrialRow, name="winner")
         winners = (
@@ -132,7 +137,7 @@ class BestRepository:
         )
         if around is not None:
             keys = {one.problem.key for one in around}
-            query = query.where(or_(TrialRow.problem_key.in_(keys), *map(_won_by, around)))
+            query = query.where(or_(TrialRow.problem_key.in_(keys), *map(_won_by, first)))
         problems, configs = dict[str, Problem](), dict[str, Config]()  # thousands of rows are of few of them
         found = []
         for row in self._session.execute(query):
