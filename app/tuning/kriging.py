@@ -37,15 +37,16 @@ def krige(
     A winner's loss of zero on its own shape does not count in its mean.
     """
     rows = len(here)
-    among = among + _NOISE * np.eye(rows)
+    unit = np.eye(rows)
+    among = among + _NOISE * unit
     if known.all():
         solved = np.linalg.solve(among, np.column_stack([here, np.ones(rows), losses]))
         weights, ones, values = solved[:, :1], solved[:, 1:2], solved[:, 2:]
     else:
-        mask = known.T.astype(float)
-        system = mask[:, :, None] * among * mask[:, None, :] + np.eye(rows) * (1 - mask)[:, None, :]
-        right = np.stack([mask * here, mask, losses.T], axis=2)
-        solved = np.linalg.solve(system, right)
+        mask = known.T
+        right = np.empty((*mask.shape, 3))
+        right[:, :, 0], right[:, :, 1], right[:, :, 2] = mask * here, mask, losses.T
+        solved = np.linalg.solve(np.where(mask[:, :, None] & mask[:, None, :], among, unit), right)
         weights, ones, values = (solved[:, :, part].T for part in range(3))
     ones_elsewhere = np.maximum(ones, 0) * elsewhere
     mean = ((ones_elsewhere * losses).sum(axis=0) + learned.mean) / (ones_elsewhere.sum(axis=0) + 1)
