@@ -74,9 +74,11 @@ def _grouped(config: Config, problem: Problem) -> list[Config]:
 def _ways(problem: Problem, device: Device) -> Iterator[Config]:
     """Configs of the tiles, with and without SWAP_AB: stages, splits, clusters and groups of tiles."""
     for swap in (0, 1):
+        which = not_for_tma(Config.of({"SWAP_AB": swap}), problem)
+        ways = ((2, which, 0), (1, which, 0), *([(1, 0, which)] if which else []))
         for lhs, rhs, consumers, min_blocks in TILES:
-            for cluster, realigned in ((2, False), (1, False), (1, True)):
-                begun = _begun(problem, swap, (lhs, rhs, consumers, min_blocks, cluster), realigned)
+            for cluster, packed, realigned in ways:
+                begun = _begun(problem, swap, (lhs, rhs, consumers, min_blocks, cluster), (packed, realigned))
                 if all(holds(begun, problem, device) for holds in _EARLY):
                     yield from _finished(dict(begun), problem, device)
 
@@ -89,16 +91,16 @@ def _promotion(k: int) -> int:
     )
 
 
-def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int], realigned: bool) -> Config:
+def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int], copied: tuple[int, int]) -> Config:
     lhs, rhs, consumers, min_blocks, cluster = shape
-    which = not_for_tma(Config.of({"SWAP_AB": swap}), problem)
+    packed, realigned = copied
     own = {
         "BK": 32 if problem.precision == "tf32" else 64,
         "TMA_STORE": int(not ragged(problem)),
         "PROMOTE_K": _promotion(problem.k) if emulated(problem) else 0,
         "SWAP_AB": swap,
-        "PACK_K": 0 if realigned else which,
-        "REALIGN": which if realigned else 0,
+        "PACK_K": packed,
+        "REALIGN": realigned,
         "BM": rhs if swap else lhs,
         "BN": lhs if swap else rhs,
         "CONSUMERS": consumers,
@@ -123,7 +125,7 @@ def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterat
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether packing is worth it, and tensor_core, which can do without, is not the faster one."""
+    """Whether tensor cores are, and tensor_core is not the faster one, which can do without packing."""
     if not packing.is_worth_packing(problem, device):
         return False
     other = TENSOR_CORE.default(problem, device)

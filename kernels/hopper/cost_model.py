@@ -57,7 +57,7 @@ PACKING_SPEED: Final = 0.65
 REDUCE_LAUNCH: Final = 2.45e-6
 PARTIALS_SPEED: Final = 0.34
 EMPTY_COST: Final = 2.24
-# With realigned operands, fitted to 560 times of 43 shapes on an H200: cycles of a k tile and of each of its copied
+# With realigned operands, fitted to 689 times of 43 shapes on an H200: cycles of a k tile and of each of its copied
 # lines, bytes a cycle that L2 sends to all, and cycles until the first k tile has come.
 COPY_CYCLES: Final = 330
 LINE_CYCLES: Final = 4.8

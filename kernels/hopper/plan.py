@@ -17,7 +17,9 @@ SPLIT_K_REDUCE: Final = "hopper/split_k_reduce.cu"
 # As in epilogue.h: two epilogue tiles of 64 rows of 128 bytes for each consumer; and a stage's two mbarriers.
 EPILOGUE_BYTES: Final = 2 * 64 * LINE_BYTES
 BARRIER_BYTES: Final = 16
-MORE_BARRIERS: Final = 8  # where operands are realigned
+COPIED_BARRIER_BYTES: Final = 8  # and the third one, if operands are realigned
+# What the 128-byte swizzle repeats after, where the tiles of a stage begin (PTX ISA, "Swizzling Modes").
+SWIZZLE_ATOM: Final = 1024
 WARPGROUP: Final = 128
 # Rows of one instruction (PTX ISA, "wgmma.mma_async").
 WGMMA_M: Final = 64
@@ -70,22 +72,23 @@ def tile_operands(config: Config, problem: Problem) -> tuple[TileOperand, TileOp
 
 
 def stage_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of both operands' k tiles, a realigned one's with 16 bytes more for each of its lines."""
-    more = sum(-(-lines_copied(side, config, problem) // 64) * 1024 for side in tile_operands(config, problem))
+    """Bytes of both operands' k tiles, a realigned one's with 16 bytes more for each of its lines, as in wgmma.h."""
+    lines = (lines_copied(side, config, problem) for side in tile_operands(config, problem))
+    more = sum(-(-count * VECTOR_BYTES // SWIZZLE_ATOM) for count in lines) * SWIZZLE_ATOM
     return planes(problem) * (config["BM"] + config["BN"]) * LINE_BYTES + more
 
 
 def lines_copied(side: TileOperand, config: Config, problem: Problem) -> int:
-    """Lines of a realigned operand's k tile, contiguous in global memory: of its rows along k, or the other way."""
+    """Contiguous lines of global memory in a realigned operand's k tile: its rows, or if it is MN-major its k's."""
     if not side.realigned:
         return 0
-    upright = problem.trans_a if side.operand == "a" else not problem.trans_b
-    return config["BK"] if upright else side.tile
+    mn_major = problem.trans_a if side.operand == "a" else not problem.trans_b
+    return config["BK"] if mn_major else side.tile
 
 
 def barrier_bytes(config: Config) -> int:
     """Bytes of a stage's mbarriers."""
-    return BARRIER_BYTES + (MORE_BARRIERS if config["REALIGN"] else 0)
+    return BARRIER_BYTES + (COPIED_BARRIER_BYTES if config["REALIGN"] else 0)
 
 
 def epilogue_bytes(config: Config) -> int:

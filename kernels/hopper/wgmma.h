@@ -37,7 +37,8 @@
 #define LHS_BYTES (TILE_M * 128)
 #define RHS_BYTES (TILE_N * 128)
 #define TMA_BYTES (PLANES * ((1 - REALIGN_LHS) * LHS_BYTES + (1 - REALIGN_RHS) * RHS_BYTES))
-// A realigned operand has 16 bytes more for each of its lines until these are shifted.
+// A realigned operand has 16 bytes more for each of its lines until these are shifted; a tile
+// begins at a multiple of 1024 bytes, after which the swizzle repeats.
 #define MORE_BYTES(realign, tile, k_lines) \
     ((realign) * ((((k_lines) ? BK : (tile)) + 63) / 64) * 1024)
 #define RHS_AT \

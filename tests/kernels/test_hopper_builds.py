@@ -99,3 +99,21 @@ def test_whatever_the_rules_leave_compiles_with_nothing_spilled(number: int) -> 
     log = compiled(one)
     assert "0 bytes spill stores, 0 bytes spill loads" in log, (chosen, log)
     assert "C75" not in log, (chosen, log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(6))
+def test_realigned_configs_of_drawn_shapes_spill_nothing(number: int) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)  # noqa: S311 - configs, not secrets
+    dtype, precision = CLASSES[number % 3]
+    m, n, k = (draw.randrange(3, 900, 2) for _ in range(3))
+    problem = Problem(m, n, k, 1, dtype, precision, draw.random() < 0.5, draw.random() < 0.5)
+    realigned = [config for config in SPACE.legal(problem, H200) if config["REALIGN"]]
+    if not realigned:
+        pytest.skip(f"{problem.key} is packed alone")
+    chosen = draw.choice(realigned)
+    log = compiled(HOPPER.launch(chosen, problem, H200))
+    assert "0 bytes spill stores, 0 bytes spill loads" in log, (problem.key, chosen, log)
+    assert "C75" not in log, (chosen, log)
