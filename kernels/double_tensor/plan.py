@@ -6,9 +6,10 @@ from typing import Final
 
 from kernels.launch import COUNTERS, Plan
 from kernels.problem import Problem, smaller
-from kernels.rules import WARP, blocks, registers_granted
+from kernels.rules import LINE_BYTES, WARP, blocks, registers_granted
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
+from kernels.stream_k import stream_k_lines, stream_k_schedule
 
 # Registers beside sums and operands, as NVRTC 12.9 allots them: addresses, sizes, counters.
 ADDRESSES: Final = 76
@@ -42,14 +43,19 @@ def registers(config: Config) -> int:
 
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
-    split = config["SPLIT_K"] > 1 and split_fits(config, problem)
+    streamed = stream_k_schedule(config, problem) if config["STREAM_K_SMS"] else None
+    split = config["SPLIT_K"] > 1 and not streamed and split_fits(config, problem)
     per_split = k_tiles_per_split(config, problem) if split else k_tiles(config, problem)
     splits = -(-k_tiles(config, problem) // per_split)
+    partials = partials_bytes(config, problem, splits) if splits > 1 else 0
+    if streamed:
+        partials = LINE_BYTES * stream_k_lines(config, problem, streamed)
     down = -(-problem.m // config["BM"])
+    split_k = (smaller(config["GROUP_M"], down), splits, fan(splits), per_split * config["BK"])
     return Plan(
-        grid=blocks(config, problem) * splits,
+        grid=streamed.blocks if streamed else blocks(config, problem) * splits,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
-        workspace_bytes=4 * COUNTERS + partials_bytes(config, problem, splits) if splits > 1 else 0,
-        scalars=(smaller(config["GROUP_M"], down), splits, fan(splits), per_split * config["BK"]),
+        workspace_bytes=4 * COUNTERS + partials if partials else 0,
+        scalars=(*split_k, *(streamed.scalars if streamed else (0, 0, 0, 0))),
     )

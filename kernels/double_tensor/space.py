@@ -24,6 +24,8 @@ from kernels.split_k import (
     splits_even,
     splits_needed,
 )
+from kernels.stream_k import RULES as STREAMING
+from kernels.stream_k import SMS
 
 # Tensor cores that multiply float64 at twice the rate of FMAs. Other architectures with mma.sync for it, sm_86, sm_89
 # and sm_120 among them, have a fraction of that (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
@@ -37,6 +39,8 @@ BUSY_THREADS: Final = 128
 FEW_WARPS: Final = 4
 # Of k in shared memory: less leaves too little on its way, more is not waited for.
 LEAST_DEEP, MOST_DEEP = 48, 128
+# Threads of an SM with stream-K, which are as many at its end as before.
+STREAMED_THREADS: Final = 256
 # Of k: a block is done with so much about when slices of it would have been added up.
 NOT_SLICED: Final = 512
 
@@ -75,9 +79,18 @@ def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
     return split_fits(config, problem)
 
 
+def _streamed_busy(config: Config, _: Problem, __: Device) -> bool:
+    return config["STREAM_K_SMS"] == 0 or threads(config) * config["MIN_BLOCKS"] >= STREAMED_THREADS
+
+
+def _bound_binds(config: Config, problem: Problem, device: Device) -> bool:
+    """With stream-K, MIN_BLOCKS is how many blocks an SM has, whatever registers these take."""
+    return config["STREAM_K_SMS"] > 0 or bound_binds(threads)(config, problem, device)
+
+
 def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
     tiles, sms = blocks(config, problem), device.limits.sms
-    if 2 * tiles * config["SPLIT_K"] > sms or (config["SPLIT_K"] == 1 and problem.k <= NOT_SLICED):
+    if config["STREAM_K_SMS"] or 2 * tiles * config["SPLIT_K"] > sms or (config["SPLIT_K"] == 1 and problem.k <= NOT_SLICED):
         return True
     tile_bytes = config["BM"] * config["BN"] * problem.itemsize
     return config["SPLIT_K"] == _most_splits(
@@ -110,7 +123,7 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
         registers_fit(lambda config, _: registers(config), threads),
         (*_WARPS, "BK", "MMA_K", "AHEAD", "MIN_BLOCKS"),
     ),
-    "MIN_BLOCKS that does not limit registers": (bound_binds(threads), (*_WARPS, "MIN_BLOCKS")),
+    "MIN_BLOCKS that does not limit registers": (_bound_binds, (*_WARPS, "MIN_BLOCKS", "STREAM_K_SMS")),
     "stages of fewer than 48 of k, or more than 128": (_stages_pay, ("BK", "STAGES")),
     "more shared memory a block than the device allows": (shared_fits(shared_bytes), ("BM", "BN", "BK", "STAGES")),
     "more blocks on an SM than its threads and shared memory allow": (
@@ -122,7 +135,12 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "more splits of k, where there are blocks enough": (splits_needed, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
     "splits of k that are empty, or shorter than four k tiles": (splits_even, ("BK", "SPLIT_K")),
     "more partial sums of split k than fit in the workspace": (_split_fits, ("BM", "BN", "BK", "SPLIT_K")),
-    "SMs left idle that more splits of k would use": (_sms_used, ("BM", "BN", "BK", "MIN_BLOCKS", "SPLIT_K")),
+    "SMs left idle that more splits of k would use": (
+        _sms_used,
+        ("BM", "BN", "BK", "MIN_BLOCKS", "STREAM_K_SMS", "SPLIT_K"),
+    ),
+    **STREAMING,
+    "stream-K with fewer than 256 threads an SM": (_streamed_busy, (*_WARPS, "MIN_BLOCKS", "STREAM_K_SMS")),
 }
 SPACE: Final = Space(
     parameters={
@@ -135,6 +153,7 @@ SPACE: Final = Space(
         "AHEAD": (0, 1),
         "STAGES": (2, 3, 4, 5),
         "MIN_BLOCKS": (1, 2, 3, 4),
+        "STREAM_K_SMS": (0, *SMS),
         "GROUP_M": (1, 8, 16),
         "SPLIT_K": SPLITS,
     },

@@ -8,12 +8,13 @@ from kernels.cost_model import lightest
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.packing import PACK_MN_MAJOR, packed_bytes
+from kernels.pipelined.cost_model import LAUNCH, seconds
 from kernels.pipelined.plan import SPLIT_K_REDUCE, plan
 from kernels.pipelined.space import BUSY_THREADS, SPACE, is_ragged
 from kernels.problem import Problem
 from kernels.register_tiled.space import SPLITS
 from kernels.space import Config
-from kernels.stream_k import LAUNCH, SMS, seconds
+from kernels.stream_k import SMS
 
 # Of C: fewer are too few tiles, where k is no longer than what is not sliced.
 SMALL_C: Final = 2**16

@@ -11,7 +11,7 @@ from kernels.register_tiled.plan import shared_bytes, threads
 from kernels.rules import LINE_BYTES, blocks
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, reduce_step
-from kernels.stream_k import StreamKSchedule, partials_lines, stream_k_lines, stream_k_schedule
+from kernels.stream_k import StreamKSchedule, stream_k_lines, stream_k_schedule
 
 SPLIT_K_REDUCE: Final = "pipelined/split_k_reduce.cu"
 # Registers beside sums and two steps' operands: addresses, counters, and which copies are inside C.
@@ -65,6 +65,11 @@ def _partials_lines(config: Config, problem: Problem, splits: int, streamed: Str
 def _reduce(problem: Problem, splits: int) -> Step:
     each = problem.m * problem.n * problem.itemsize
     return reduce_step(SPLIT_K_REDUCE, problem, splits, each, (("DTYPE_" + problem.dtype.upper(), "1"),))
+
+
+def partials_lines(problem: Problem, splits: int) -> int:
+    """Lines of 128 bytes in the workspace for the partial sums of split k."""
+    return problem.batch * splits * -(-problem.m * problem.n // (LINE_BYTES // problem.itemsize))
 
 
 def partials_fit(config: Config, problem: Problem) -> bool:

@@ -25,6 +25,9 @@ BITS: Final = 32
 FEW: Final = 8
 SHALLOW: Final = 16
 BUSY_THREADS: Final = 256
+# The least sums of a thread and the most k of a k tile with stream-K: smaller tiles fill the SMs evenly as they are.
+SUMS: Final = 64
+DEPTH: Final = 16
 
 
 def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
@@ -68,6 +71,19 @@ def _most_copies(config: Config) -> int:
 def _warp_is_compact(config: Config, _: Problem, __: Device) -> bool:
     wn, area = config["WN"], WARP * config["TM"] * config["TN"]
     return area <= 4 * wn * wn <= 16 * area
+
+
+def _streamed_large(config: Config, _: Problem, __: Device) -> bool:
+    large = threads(config) * config["MIN_BLOCKS"] == BUSY_THREADS and config["TM"] * config["TN"] >= SUMS
+    return config["STREAM_K_SMS"] == 0 or (large and config["SLICE_K"] == 1)
+
+
+def _streamed_shallow(config: Config, _: Problem, __: Device) -> bool:
+    return config["STREAM_K_SMS"] == 0 or config["BK"] <= DEPTH
+
+
+def _streamed_unpacked(config: Config, _: Problem, __: Device) -> bool:
+    return config["STREAM_K_SMS"] == 0 or config["PACK_MN"] == 0 or config["TM"] * config["TN"] < 2 * SUMS
 
 
 def _copies_whole(config: Config, problem: Problem, _: Device) -> bool:
@@ -129,6 +145,12 @@ _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "copies of 16 bytes, where rows are not multiples of 16 bytes": (_copies_whole, ("PACK_MN", "VECTOR")),
     "copies of one element, where rows are multiples of 16 bytes": (_copies_wide, ("PACK_MN", "VECTOR")),
     "more partial sums of split k than fit in the workspace": (_split_fits, ("SPLIT_K",)),
+    "stream-K with small tiles, or other than 256 threads an SM": (_streamed_large, (*_TILE, "MIN_BLOCKS", "STREAM_K_SMS")),
+    "stream-K with k tiles longer than it needs": (_streamed_shallow, ("STREAM_K_SMS", "BK")),
+    "stream-K of packed operands, with accumulators that leave too few registers": (
+        _streamed_unpacked,
+        ("STREAM_K_SMS", "PACK_MN", "TM", "TN"),
+    ),
     **STREAMING,
 }
 # What is register_tiled's business alone: stages that are not copied, and how its slices meet.

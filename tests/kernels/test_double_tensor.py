@@ -36,8 +36,10 @@ A100 = replace(
 DEVICES = {"sm_80": A100, "sm_90": H200}
 
 
-def tile(*values: int) -> Config:
-    return SPACE.config(dict(zip(SPACE.parameters, values, strict=True)))
+def tile(*values: int, sms: int = 0) -> Config:
+    names = [name for name in SPACE.parameters if name != "STREAM_K_SMS"]
+    chosen = dict(zip(names, values, strict=True)) | {"STREAM_K_SMS": sms}
+    return Config(tuple((name, chosen[name]) for name in SPACE.parameters))
 
 
 SMALL = tile(32, 32, 16, 16, 16, 8, 1, 3, 1, 1, 1)
@@ -179,12 +181,12 @@ def test_config_of_another_problem_is_still_right() -> None:
     launch = DOUBLE_TENSOR.launch(
         tile(64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 66), Problem(64, 64, 4096, dtype="float64"), H200
     )
-    assert (launch.grid, launch.scalars) == (64, (1, 64, 8, 64))
+    assert (launch.grid, launch.scalars[:4]) == (64, (1, 64, 8, 64))
     assert launch.workspace_bytes == 4 * COUNTERS + 64 * 64 * 64 * 8
     short = DOUBLE_TENSOR.for_problem(launch, Problem(64, 64, 40, dtype="float64"))
-    assert (short.grid, short.scalars) == (3, (1, 3, 2, 16))
+    assert (short.grid, short.scalars[:4]) == (3, (1, 3, 2, 16))
     many = DOUBLE_TENSOR.for_problem(launch, Problem(8192, 8192, 4096, dtype="float64"))
-    assert (many.grid, many.scalars, many.workspace_bytes) == (128 * 128, (1, 1, 1, 4096), 0)
+    assert (many.grid, many.scalars[:4], many.workspace_bytes) == (128 * 128, (1, 1, 1, 4096), 0)
 
 
 COMPILED = [
@@ -201,7 +203,8 @@ def test_defaults_compile_and_spill_nothing(
     architecture: str, size: int, turned: tuple[bool, bool], tmp_path: Path
 ) -> None:
     device = DEVICES[architecture]
-    check_compiled(DOUBLE_TENSOR.default(replace(CUBE, m=size, n=size), device), turned, device, tmp_path)
+    problem = transposed("float64", *turned, size, size, 1024)
+    check_compiled(DOUBLE_TENSOR.default(problem, device), problem, device, tmp_path)
 
 
 @pytest.mark.rotating
@@ -212,15 +215,15 @@ def test_whatever_the_rules_leave_compiles_and_spills_nothing(architecture: str,
     print(f"seed {seed}")
     draw = random.Random(seed)  # noqa: S311 - configs, not secrets
     for chosen in draw.sample(SPACE.legal(CUBE, DEVICES[architecture]), share_of(count)):
-        check_compiled(chosen, draw.choice(TRANSPOSITIONS), DEVICES[architecture], tmp_path)
+        problem = transposed("float64", *draw.choice(TRANSPOSITIONS), 1024, 1024, 1024)
+        check_compiled(chosen, problem, DEVICES[architecture], tmp_path)
 
 
-def check_compiled(chosen: Config, turned: tuple[bool, bool], device: Device, cache: Path) -> None:
-    problem = transposed("float64", *turned, 4096, 4096, 4096)
-    launch = DOUBLE_TENSOR.launch(Config.of(dict(chosen) | {"SPLIT_K": 1}), problem, device)
+def check_compiled(chosen: Config, problem: Problem, device: Device, cache: Path) -> None:
+    launch = DOUBLE_TENSOR.launch(chosen, problem, device)
     cubin = cuda.compile_cubin(launch.build, device.architecture, cache)
-    assert cubin.spills == 0, (chosen, turned)
-    assert cubin.registers <= register_limit(chosen, device), (chosen, turned)
+    assert cubin.spills == 0, (chosen, problem.key)
+    assert cubin.registers <= register_limit(chosen, device), (chosen, problem.key)
 
 
 # Rows of whole 16 bytes and not, tiles that are whole and not, one phase and several, bases that are aligned and not.
@@ -246,6 +249,34 @@ CASES = [
         1,
         0,
         id="sm_90-nn-grouped",
+    ),
+    # Five tiles of three blocks, of which each has one whole, and the rest in parts; then fewer tiles than blocks.
+    pytest.param(
+        tile(32, 32, 16, 16, 16, 8, 1, 3, 1, 1, 1, sms=3),
+        H200,
+        TRANSPOSITIONS[0],
+        (150, 30, 100),
+        1,
+        0,
+        id="sm_90-nn-stream-k",
+    ),
+    pytest.param(
+        tile(32, 32, 16, 16, 16, 4, 0, 3, 2, 1, 1, sms=2),
+        H200,
+        TRANSPOSITIONS[2],
+        (31, 33, 97),
+        1,
+        8,
+        id="sm_90-tn-stream-k-few",
+    ),
+    pytest.param(
+        tile(32, 32, 16, 16, 16, 16, 0, 4, 1, 8, 1, sms=2),
+        H200,
+        TRANSPOSITIONS[3],
+        (97, 64, 70),
+        2,
+        0,
+        id="sm_90-tt-stream-k-batch",
     ),
 ]
 

@@ -111,12 +111,13 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
     ],
     # One warp and sixteen, each way round.
     "wmma": [(16, 16, 16), (64, 64, 64), (128, 32, 32), (16, 64, 64)],
-    # Each depth of the instruction, operands read ahead and not, slices of k.
+    # Each depth of the instruction, operands read ahead and not, slices of k, k tiles shared by all blocks.
     "double_tensor": [
-        (32, 32, 16, 16, 16, 4, 1, 3, 4, 1, 1),
-        (64, 64, 32, 32, 16, 8, 1, 5, 1, 1, 1),
-        (256, 64, 64, 32, 16, 4, 1, 4, 1, 1, 3),
-        (64, 64, 32, 32, 16, 16, 0, 3, 1, 1, 1),
+        (32, 32, 16, 16, 16, 4, 1, 3, 4, 0, 1, 1),
+        (64, 64, 32, 32, 16, 8, 1, 5, 1, 0, 1, 1),
+        (256, 64, 64, 32, 16, 4, 1, 4, 1, 0, 1, 3),
+        (64, 64, 32, 32, 16, 16, 0, 3, 1, 0, 1, 1),
+        (64, 128, 32, 32, 16, 8, 1, 5, 1, 132, 1, 1),
     ],
     # One warp and eight, one team and four, lines of 32 bytes and of 256, four blocks on an SM, slices of k, copies of
     # both operands and of either, and both or either put in pairs as they are read.
