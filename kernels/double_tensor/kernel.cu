@@ -86,58 +86,55 @@ INNER void store_tile(REAL *c, const INDEX n, const int rows, const int columns,
     }
 }
 
-// What a block makes next: a tile of C, with split-K a split of it, with stream-K some of its k
-// tiles, from `first` on.
-struct WorkTile {
-    INDEX row, column, start, depth; // of k, both
-    unsigned tile_idx, batch, split, first;
-    int rows, columns, k_tiles;
+// What a block makes next: `count` k tiles, from `first` on, of a tile of C, with split-K of a split
+// of it. `idx` counts tiles, splits and batches.
+struct Work {
+    unsigned idx, first, count;
 };
 
-// Work of `count` k tiles; `block_idx` counts tiles, splits and batches.
-INNER WorkTile work_tile(const unsigned block_idx, const unsigned first, const unsigned count,
-                         const INDEX m, const INDEX n, const INDEX k, const unsigned splits,
-                         const unsigned group_m, const unsigned per_split)
+// Where a tile is.
+struct OutputTile {
+    unsigned number, split;
+    INDEX batch, row, column;
+    int rows, columns;
+};
+
+INNER OutputTile output_tile(const unsigned idx, const INDEX m, const INDEX n,
+                             const unsigned splits, const unsigned group_m)
 {
     const unsigned down = (m + BM - 1) / BM, across = (n + BN - 1) / BN;
-    const TileCoord at = tile_coord(block_idx, down, across, splits, group_m, STREAM_K_SMS > 0);
-    WorkTile tile;
-    tile.batch = at.batch;
-    tile.split = at.split;
-    tile.first = first;
-    tile.tile_idx = (at.batch * down + at.row) * across + at.column;
-    tile.row = (INDEX)at.row * BM;
-    tile.column = (INDEX)at.column * BN;
-    tile.rows = m - tile.row < BM ? (int)(m - tile.row) : BM;
-    tile.columns = n - tile.column < BN ? (int)(n - tile.column) : BN;
-    tile.start = ((INDEX)at.split * per_split + first) * BK;
-    tile.depth = k - tile.start < (INDEX)count * BK ? k - tile.start : (INDEX)count * BK;
-    tile.k_tiles = (int)((tile.depth + BK - 1) / BK);
-    return tile;
+    const TileCoord at = tile_coord(idx, down, across, splits, group_m, STREAM_K_SMS > 0);
+    const INDEX row = (INDEX)at.row * BM, column = (INDEX)at.column * BN;
+    return {(at.batch * down + at.row) * across + at.column,
+            at.split,
+            at.batch,
+            row,
+            column,
+            m - row < BM ? (int)(m - row) : BM,
+            n - column < BN ? (int)(n - column) : BN};
 }
 
-// Split-K: `splits` blocks share a tile, with `k_per_split` of k each; `fan` of them are a group.
-// `group_m` rows of tiles go through C's columns together.
+// Split-K: `splits` blocks share a tile, with `k_tiles_per_split` k tiles each; `fan` of them are a
+// group. `group_m` rows of tiles go through C's columns together.
 //
 // Stream-K: `blocks` blocks share the k tiles of the first tiles, the last block the first ones:
 // `each` of them, and `more` blocks one more. Then each computes `rounds` whole tiles.
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, REAL *workspace, const INDEX group_m, const INDEX splits,
-       const INDEX fan, const INDEX k_per_split, const INDEX blocks, const INDEX each,
+       const INDEX fan, const INDEX k_tiles_per_split, const INDEX blocks, const INDEX each,
        const INDEX more, const INDEX rounds)
 {
     DYNAMIC_SHARED(smem, STAGES * STAGE_SIZE);
-    const unsigned block = BLOCK, rank = blocks - 1 - block,
-                   per_split = (unsigned)(k_per_split / BK);
+    const unsigned block = BLOCK, rank = blocks - 1 - block, per_split = k_tiles_per_split;
     unsigned next_k_tile = rank * each + (rank < more ? rank : more),
              remaining = STREAM_K_SMS ? each + (rank < more) : 0, round = 0;
     TileLoader<BM, !TRANS_A> load_a(a, TRANS_A ? m : k);
     TileLoader<BN, TRANS_B> load_b(b, TRANS_B ? k : n);
     REAL x[1 + AHEAD][MMAS_M][2 * FOURS], y[1 + AHEAD][MMAS_N][FOURS];
     REAL *current, *free;
-    INDEX to_copy; // of the tile's k
-    WorkTile tile;
+    INDEX to_copy; // of the work's k
+    Work work;
 #define NEXT_STAGE(stage) (stage == smem + (STAGES - 1) * STAGE_SIZE ? smem : stage + STAGE_SIZE)
 // Waits until the next stage is complete and the one before is free.
 #define WAIT_FOR_STAGE()             \
@@ -152,32 +149,33 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         free = NEXT_STAGE(free);
     };
     // Goes to the block's next work, and issues its first copies.
-    const auto start_tile = [&]() {
-        unsigned tile_idx = block, first = 0, count = per_split;
+    const auto start_work = [&]() {
+        work = {block, 0, per_split};
         if (remaining > 0) {
-            tile_idx = next_k_tile / per_split;
-            first = next_k_tile % per_split;
-            count = remaining < count - first ? remaining : count - first;
-            remaining -= count;
-            next_k_tile += count;
+            work.idx = next_k_tile / per_split;
+            work.first = next_k_tile % per_split;
+            work.count = remaining < per_split - work.first ? remaining : per_split - work.first;
+            remaining -= work.count;
+            next_k_tile += work.count;
         } else if (STREAM_K_SMS) {
-            tile_idx += (unsigned)(blocks * each + more) / per_split + round++ * blocks;
+            work.idx += (unsigned)(blocks * each + more) / per_split + round++ * blocks;
         }
-        tile = work_tile(tile_idx, first, count, m, n, k, splits, group_m, per_split);
-        load_a.begin(a + (tile.batch * m * k +
-                          (TRANS_A ? tile.row + tile.start * m : tile.row * k + tile.start)),
-                     tile.rows);
-        load_b.begin(b + (tile.batch * k * n +
-                          (TRANS_B ? tile.column * k + tile.start : tile.column + tile.start * n)),
-                     tile.columns);
-        to_copy = tile.depth;
+        const OutputTile to = output_tile(work.idx, m, n, splits, group_m);
+        const INDEX start = ((INDEX)to.split * per_split + work.first) * BK;
+        load_a.begin(a + (to.batch * m * k + (TRANS_A ? to.row + start * m : to.row * k + start)),
+                     to.rows);
+        load_b.begin(
+            b + (to.batch * k * n + (TRANS_B ? to.column * k + start : to.column + start * n)),
+            to.columns);
+        to_copy = k - start < (INDEX)work.count * BK ? k - start : (INDEX)work.count * BK;
+        work.count = (unsigned)((to_copy + BK - 1) / BK); // the last split may have fewer
         current = free = smem;
 #pragma unroll 1
         for (int stage = 1; stage < STAGES; stage++) {
             copy_next_stage();
         }
     };
-    start_tile();
+    start_work();
 #pragma unroll 1
     do {
         ACC acc[OUT_PACKS] = {}; // stay in registers: C is written once
@@ -186,7 +184,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
             load_fragments(current, 0, x[0], y[0]);
         }
 #pragma unroll 1
-        for (int p = 0; p < tile.k_tiles; p++) {
+        for (unsigned p = 0; p < work.count; p++) {
             if (!AHEAD) {
                 WAIT_FOR_STAGE();
             }
@@ -207,16 +205,18 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
             }
         }
         cp_async_wait_group(0); // zeros past k may still be in flight into what is used next
-        const WorkTile done = tile;
+        Work done = work;
         const int goes_on = STREAM_K_SMS && (remaining > 0 || round < rounds);
         if (STREAM_K_SMS) {
             BARRIER(); // all have read the last k tile: its stage is free
         }
         if (goes_on) {
-            start_tile();
+            start_work();
         }
+        asm volatile("" : "+r"(done.idx)); // found again: there were no registers to keep it
+        const OutputTile to = output_tile(done.idx, m, n, splits, group_m);
         if (!STREAM_K_SMS && splits > 1 &&
-            !reduce_split_k(workspace, done.tile_idx, done.split, splits, fan, (int *)smem, acc)) {
+            !reduce_split_k(workspace, to.number, to.split, splits, fan, (int *)smem, acc)) {
             return;
         }
         REAL *const parts = workspace + COUNTERS * 4 / (int)sizeof(REAL);
@@ -224,11 +224,11 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
             store_partial(workspace, parts, block, acc);
         } else {
             if (STREAM_K_SMS) {
-                add_partials(workspace, parts, block, rank, per_split - done.k_tiles, each, more,
+                add_partials(workspace, parts, block, rank, per_split - done.count, each, more,
                              acc);
             }
-            store_tile(c + (done.batch * m + done.row) * n + done.column, n, done.rows,
-                       done.columns, n % WIDE == 0 && ADDRESS(c) % 16 == 0, acc);
+            store_tile(c + (to.batch * m + to.row) * n + to.column, n, to.rows, to.columns,
+                       n % WIDE == 0 && ADDRESS(c) % 16 == 0, acc);
         }
         if (!goes_on) {
             return;

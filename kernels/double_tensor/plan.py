@@ -12,7 +12,9 @@ from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, spl
 from kernels.stream_k import stream_k_lines, stream_k_schedule
 
 # Registers beside sums and operands, as NVRTC 12.9 allots them: addresses, sizes, counters.
-ADDRESSES: Final = 76
+ADDRESSES: Final = 80
+# More with stream-K: what is left of its shares.
+SHARES: Final = 28
 # Copies of 16 bytes that a thread makes for a k tile before their addresses take more registers, half as many if a
 # warp's tile is wider than high, and the registers of each further copy.
 FEW_COPIES: Final = 16
@@ -38,7 +40,8 @@ def registers(config: Config) -> int:
     operands = (1 + config["AHEAD"]) * config["MMA_K"] * (wm + wn)
     copies = (config["BM"] + config["BN"]) * config["BK"] // 2 // threads(config)
     more = max(0, copies - (FEW_COPIES if wm >= wn else FEW_COPIES // 2))
-    return 2 * (wm * wn + operands) // WARP + ADDRESSES + A_COPY * more
+    shares = SHARES if config["STREAM_K_SMS"] else 0
+    return 2 * (wm * wn + operands) // WARP + ADDRESSES + shares + A_COPY * more
 
 
 def plan(config: Config, problem: Problem) -> Plan:
@@ -51,7 +54,7 @@ def plan(config: Config, problem: Problem) -> Plan:
     if streamed:
         partials = LINE_BYTES * stream_k_lines(config, problem, streamed)
     down = -(-problem.m // config["BM"])
-    split_k = (smaller(config["GROUP_M"], down), splits, fan(splits), per_split * config["BK"])
+    split_k = (smaller(config["GROUP_M"], down), splits, fan(splits), per_split)
     return Plan(
         grid=streamed.blocks if streamed else blocks(config, problem) * splits,
         block=(threads(config), 1),

@@ -181,12 +181,12 @@ def test_config_of_another_problem_is_still_right() -> None:
     launch = DOUBLE_TENSOR.launch(
         tile(64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 66), Problem(64, 64, 4096, dtype="float64"), H200
     )
-    assert (launch.grid, launch.scalars[:4]) == (64, (1, 64, 8, 64))
+    assert (launch.grid, launch.scalars[:4]) == (64, (1, 64, 8, 4))
     assert launch.workspace_bytes == 4 * COUNTERS + 64 * 64 * 64 * 8
     short = DOUBLE_TENSOR.for_problem(launch, Problem(64, 64, 40, dtype="float64"))
-    assert (short.grid, short.scalars[:4]) == (3, (1, 3, 2, 16))
+    assert (short.grid, short.scalars[:4]) == (3, (1, 3, 2, 1))
     many = DOUBLE_TENSOR.for_problem(launch, Problem(8192, 8192, 4096, dtype="float64"))
-    assert (many.grid, many.scalars[:4], many.workspace_bytes) == (128 * 128, (1, 1, 1, 4096), 0)
+    assert (many.grid, many.scalars[:4], many.workspace_bytes) == (128 * 128, (1, 1, 1, 256), 0)
 
 
 COMPILED = [
