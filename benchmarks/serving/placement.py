@@ -98,7 +98,8 @@ def compared(service: Service, problem: Problem, arguments: argparse.Namespace, 
                 memory.each = each
                 where: Placement = "all" if each else "one"
                 placed.c[...] = np.nan
-                found = product(service, replace(placed, plan=planner.plan(problem, where, None, resident=False)))
+                plan = planner.plan(problem, where, None, resident=False, arriving=False)
+                found = product(service, replace(placed, plan=plan))
                 made.setdefault(each, []).append(found)
                 if number == 0:
                     check(placed)

@@ -49,7 +49,7 @@ def clocks(config: Config, problem: Problem, device: Device) -> float:
 
 def _step(config: Config, problem: Problem, resident: int) -> float:
     """Clocks of an SM for one k of a tile, while it runs so many blocks."""
-    idle = max(1, BUSY_WARPS * WARP / (threads(config) * resident)) ** IDLE_POWER
+    idle: float = max(1.0, BUSY_WARPS * WARP / (threads(config) * resident)) ** IDLE_POWER
     brought = (config["BM"] + config["BN"]) * problem.itemsize / CACHE_BYTES
     products = config["BM"] * config["BN"] / FMAS * (1 + DEEPEST_COST * (config["MMA_K"] == DEEPEST))
     narrow = 1 + RAGGED_COST * ragged(problem).bit_count()

@@ -16,7 +16,7 @@ import pytest
 
 from app.errors import Cancelled, ChildDied, DeviceCordoned, Invalid
 from app.main import opened
-from app.services.matmul import placement
+from app.services.matmul import placement, tiling
 from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.matmul.device_queue import CancelToken
 from app.services.matmul.placement import TileQueue
@@ -86,6 +86,23 @@ def test_auto_takes_all_where_one_would_take_long(two: Service, monkeypatch: pyt
     monkeypatch.setattr(placement, "_FEW", 1)
     assert set(made(two, LARGE).devices) == BOTH
     assert not made(two, LARGE, device_id="opencl:1").devices
+
+
+def test_one_device_makes_tiles_of_a_long_product_to_hide_its_copies(
+    two: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "_PAYS", 1e-9)
+    monkeypatch.setattr(placement, "_FEW", 1)
+    monkeypatch.setattr(tiling, "_WAVES", {"opencl": 256})
+    found = made(two, LARGE, device_id="opencl:1")
+    assert found.tiles > 1
+    assert not found.devices
+    plan = partial(two.matmul.planner.plan, LARGE, "one", None)
+    assert plan(resident=False, arriving=False).tiles is not None
+    assert plan(resident=False, arriving=True).tiles is None, "what arrives is copied as it comes"
+    assert plan(resident=True, arriving=False).tiles is None
+    monkeypatch.setattr(tiling, "_WAVES", {})
+    assert plan(resident=False, arriving=False).tiles is None, "copies that go on beside no launch"
 
 
 def test_all_and_a_device_disagree(two: Service) -> None:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Final, Literal
 
 from app.devices.fleet import Unit
 from app.errors import ChildDied, DeviceError, Invalid, Unsupported
 from app.services.best.lookup import BestConfigs, covering, unemulated
-from app.services.matmul.buffers import OperandBuffers, Product, ProductPlan
+from app.services.matmul.buffers import OperandBuffers, Product, ProductPlan, Tile
 from app.services.matmul.tiling import DeviceMemory, TileWalk
 from kernels import CATALOGUE
 from kernels.cost_model import predict
@@ -29,6 +30,10 @@ Placement = Literal["auto", "one", "all"]
 _LOG: Final = logging.getLogger(__name__)
 _PAYS: Final = 0.25  # seconds of one device above which a product is worth several: panels come, and tiles end, in turn
 _FEW: Final = 1e9  # flops that no device takes so long for
+# Bytes a second that a device's link may have less of: tiles of one device take no less time than the copy of the panel
+# that comes meanwhile, which this many times over.
+_LINK: Final = 4e10
+_MEANWHILE: Final = 1.25
 _DEATHS: Final = 2  # of a device's process in turn, from outside, after which the others go on without it
 Make = Callable[[OperandBuffers, Unit], Product]
 
@@ -39,20 +44,39 @@ class ProductPlanner:
     def __init__(self, memory: DeviceMemory, best: BestConfigs, usable: Callable[[], Sequence[Unit]]) -> None:
         self._memory, self._best, self._usable = memory, best, usable
 
-    def plan(self, problem: Problem, placement: Placement, device_id: str | None, *, resident: bool) -> ProductPlan:
+    def plan(
+        self, problem: Problem, placement: Placement, device_id: str | None, *, resident: bool, arriving: bool
+    ) -> ProductPlan:
         """The devices and the tiles of a product, some of whose operands may be `resident`.
 
-        Raises Invalid where one device is to make it and all are, NoDevice, Unsupported and TooLarge.
+        Those that are `arriving` are copied to their device as they come. Raises Invalid where one device is to make it
+        and all are, NoDevice, Unsupported and TooLarge.
         """
         if device_id is not None and placement == "all":
             raise Invalid(f"placement is all, and device is {device_id} alone", member="placement")
         tiles = self._memory.tiles(problem)
         if device_id is not None or placement == "one" or len(units := self._alike(problem)) == 1:
-            return ProductPlan(tiles)
+            return ProductPlan(tiles if resident or arriving else self._of_one(problem, tiles, device_id))
         if placement == "auto" and tiles is None and (resident or not self._pays(problem, units[0].device)):
             return ProductPlan(tiles)
         shared = self._memory.spread(problem, len(units))
         return ProductPlan(tiles) if shared is None else ProductPlan(shared, units)
+
+    def _of_one(
+        self, problem: Problem, tiles: tuple[Tile, ...] | None, device_id: str | None
+    ) -> tuple[Tile, ...] | None:
+        """The tiles that hide one device's copies behind its products, if these take long; else those it has to have.
+
+        A tile of so many rows and columns takes as long as the next panel's copy.
+        """
+        device = next((unit.device for unit in self._usable() if device_id in {None, unit.device.id}), None)
+        if device is None or problem.flops < _FEW:
+            return tiles
+        seconds = self._predicted(problem, device)
+        if tiles is None and seconds < _PAYS:
+            return tiles
+        side = ceil(_MEANWHILE * problem.flops / seconds * problem.itemsize / (2 * _LINK))
+        return self._memory.overlapped(problem, side)
 
     def _alike(self, problem: Problem) -> tuple[Unit, ...]:
         """The devices that compute a problem as the first of them does, however fast."""
@@ -63,10 +87,12 @@ class ProductPlanner:
 
     def _pays(self, problem: Problem, device: Device) -> bool:
         """Whether the model expects that one device takes long."""
-        if problem.flops < _FEW:
-            return False
+        return problem.flops >= _FEW and self._predicted(problem, device) >= _PAYS
+
+    def _predicted(self, problem: Problem, device: Device) -> float:
+        """Seconds that the model expects one device to take."""
         launch = self._best.answer(problem, device.id).launch
-        return predict(CATALOGUE[launch.kernel], launch.config, launch.problem, device) >= _PAYS
+        return predict(CATALOGUE[launch.kernel], launch.config, launch.problem, device)
 
 
 def _class(problem: Problem, device: Device) -> tuple[str, bool, bool] | None:

@@ -112,22 +112,23 @@ class MatmulService:
         fit, NoRoom, QueueFull, OverShare and DeviceTimeUsed if it cannot be admitted now, and as ProductPlanner.plan.
         """
         self.used.expect(principal, principal.quota.product_seconds_per_hour)
-        plan = self.planner.plan(problem, placement, device_id, resident=a is not None or b is not None)
-        residents = (a, b, c.resident if c else None)
+        resident = a is not None or b is not None
+        plan = self.planner.plan(problem, placement, device_id, resident=resident, arriving=not committed)
+        kept = (a, b, c.resident if c else None)
         sizes = (problem.a_bytes, problem.b_bytes, problem.c_bytes)
-        rooms = [0 if each else _up(size) for each, size in zip(residents, sizes, strict=True)]
+        rooms = [0 if each else _up(size) for each, size in zip(kept, sizes, strict=True)]
         with (
             self.admission.admitted(problem.bytes, device_id, principal, self.memory.device_bytes(problem)) as ticket,
             self._slab_bytes(sum(rooms), committed) as region,
         ):
             start = region.offset
             starts = (start, start + rooms[0], start + rooms[0] + rooms[1])
-            pairs = list(zip(residents, starts, strict=True))
+            pairs = list(zip(kept, starts, strict=True))
             at_a, at_b, at_c = (each.region.offset if each else at for each, at in pairs)
             view_a = _empty(problem) if a else self._view(at_a, problem.a_shape, problem)
             view_b = _empty(problem) if b else self._view(at_b, problem.b_shape, problem)
             view_c = self._view(at_c, (problem.m, problem.n), problem)
-            key_a, key_b, key_c = (each.key if each else None for each in residents)
+            key_a, key_b, key_c = (each.key if each else None for each in kept)
             keys, offsets = (key_a, key_b, key_c), (at_a, at_b, at_c)
             operands = {"a": (view_a.nbytes, at_a), "b": (view_b.nbytes, at_b)}
             sent = {name: each for name, each in operands.items() if each[0]}

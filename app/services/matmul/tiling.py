@@ -29,6 +29,9 @@ EACH: Final = 8  # tiles a device where several share a product: its first panel
 # Rows and columns of such a tile at least, by platform: a GPU's multiprocessors all have some of it.
 _RATE: Final = {"cuda": 2048, "opencl": _GRAIN}
 _LEAST: Final = 16  # rows or columns of a tile: with fewer, a launch would be worth nothing
+# Rows and columns at least of the tiles of one device whose copies go on beside its launches, by platform: some waves of
+# blocks.
+_WAVES: Final = {"cuda": 4096}
 
 
 class DeviceMemory:
@@ -66,6 +69,21 @@ class DeviceMemory:
             if most is not None and most[0].count == 1:
                 rows, columns = min(rows, most[0].rows), min(columns, most[0].columns)
             found = _grid(problem, _even(problem.m, rows), _even(problem.n, columns))
+        return found if len(found) > 1 else most
+
+    def overlapped(self, problem: Problem, side: int) -> tuple[Tile, ...] | None:
+        """Tiles of about `side` rows and columns, each of which fits, for one device; None where one is enough.
+
+        Without copies beside launches these are no more than have to be. Raises as `tiles`.
+        """
+        most, waves = self.tiles(problem), _WAVES.get(self._fleet.unit(None).device.platform)
+        if waves is None:
+            return most
+        if problem.batch > 1:
+            return self.spread(problem, 1)
+        least = max(side, waves)
+        rows, columns = (least, least) if most is None else (min(least, most[0].rows), min(least, most[0].columns))
+        found = _grid(problem, _even(problem.m, rows), _even(problem.n, columns))
         return found if len(found) > 1 else most
 
     def device_bytes(self, problem: Problem) -> int:
