@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Final
 
+from app.tuning.budget import Budget
 from app.tuning.outcome import Measured, Outcome
+from app.tuning.search.ask_thread import Once
 from app.tuning.search.strategy import Strategy
 from kernels.kernel import Kernel
 from kernels.space import Config
+
+BASELINES: Final = ("naive", "tiled")
+_HOPELESS: Final = 2.0  # times the best of all kernels: one that is slower is left by auto
+_CHANCE: Final = 16  # trials that every kernel has before
+_APART: Final = 2  # trials of the leading kernel between the defaults of two kernels below the untuned one
+_BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its best where it is that slow
 
 
 @dataclass(slots=True)
@@ -20,12 +29,13 @@ class KernelSearch:
 
     `begin` makes the strategy, which lists the space: at the first question, or in a thread during the first trials,
     so that defaults come first however large it is. Outcomes that the strategy does not know yet are `untold`, and
-    `early` are configs that it named before the first outcome. `prepared` are the configs whose builds were started.
+    `early` are configs that it named before the first outcome. `prepared` are the configs whose builds were started,
+    and `opened` says that `begin` was called in a thread.
     """
 
     kernel: Kernel
     default: Config
-    begin: Callable[[], Strategy]
+    begin: Once[Strategy]
     told: set[Config] = field(default_factory=set)
     untold: deque[tuple[Config, float | None]] = field(default_factory=deque)
     ready: deque[Config] = field(default_factory=deque)
@@ -33,8 +43,14 @@ class KernelSearch:
     prepared: set[Config] = field(default_factory=set)
     best: float | None = None
     exhausted: bool = False
+    opened: bool = False
     strategy: Strategy | None = None
     _asking: Lock = field(default_factory=Lock)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether whoever asks has to wait until the space is listed."""
+        return not (self.ready or self.early or self.begin.is_made)
 
     def seed(self, configs: Sequence[Config], count: int) -> list[Config]:
         """Take up to `count` configs to ask for before the strategy is begun; those without an outcome are returned."""
@@ -55,8 +71,11 @@ class KernelSearch:
             return list(self.early)
 
     def ask(self, count: int) -> list[Config]:
-        """The strategy's next configs, those first that it named early."""
+        """The strategy's next configs, those first that it named early; these alone while the space is being listed."""
         with self._asking:
+            if self.early and not self.begin.is_made:
+                batch, self.early = self.early[:count], self.early[count:]
+                return batch
             if self.strategy is None:
                 self.strategy = self.begin()
             self._inform(self.strategy)
@@ -81,3 +100,36 @@ class KernelSearch:
     def _inform(self, strategy: Strategy) -> None:
         while self.untold:
             strategy.tell(*self.untold.popleft())
+
+
+def is_done(search: KernelSearch, searches: Sequence[KernelSearch], strategy: str, budget: Budget) -> bool:
+    """Whether the budget has nothing left for this kernel, or nothing more is expected of it."""
+    if budget.trials is not None and len(search.told) >= budget.trials:
+        return True
+    if budget.gain_percent is not None and 100 * search.gain() < budget.gain_percent:
+        return True
+    chance = _BASELINES_CHANCE if search.kernel.name in BASELINES else _CHANCE
+    return strategy == "auto" and len(search.told) >= chance and slowness(search, searches) > _HOPELESS
+
+
+def turn_of(
+    search: KernelSearch, left: Sequence[KernelSearch], searches: Sequence[KernelSearch], strategy: str
+) -> float:
+    """Who is tried next has the least: a kernel's trials, and in auto twice as slow a kernel has a quarter of them.
+
+    In auto those that were not tried yet come in between one by one, the highest rung first.
+    """
+    if strategy != "auto":
+        return len(search.told)
+    if search.told:
+        return len(search.told) * slowness(search, searches) ** 2
+    highest = next(one for one in reversed(left) if not one.told)
+    tried = sum(bool(one.told) and one.kernel.name not in BASELINES for one in searches)
+    is_due = search is highest and max(len(one.told) for one in searches) >= _APART * tried
+    return -1.0 if is_due else math.inf
+
+
+def slowness(search: KernelSearch, searches: Sequence[KernelSearch]) -> float:
+    """A kernel's best time over the best of all; 1 if there is none."""
+    fastest = min((one.best for one in searches if one.best is not None), default=None)
+    return search.best / fastest if search.best and fastest else 1.0

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import Final
 
 from app.tuning.budget import CLEARLY, FINALS, Budget, Deadline, Forecast
 from app.tuning.finals import BESIDE, OVER, absent, finals
-from app.tuning.kernel_search import KernelSearch
+from app.tuning.kernel_search import BASELINES, KernelSearch, is_done, slowness, turn_of
 from app.tuning.outcome import FORECAST, VENDOR, FinalReport, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, OutOfTime, ProvingRunner, Runner, unaffordable
 from app.tuning.search.ask_thread import Once, ask_in_thread, begin_in_thread
@@ -26,11 +27,6 @@ from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
-_HOPELESS: Final = 2.0  # times the best of all kernels: one that is slower is left by auto
-_CHANCE: Final = 16  # trials that every kernel has before
-_APART: Final = 2  # trials of the leading kernel between the defaults of two kernels below the untuned one
-_BASELINES: Final = ("naive", "tiled")
-_BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its best where it is that slow
 _REPORT: Final = 5  # rounds of whoever is told that the finals are left time for at least
 _CHECK: Final = 5e-3  # seconds beside each sample of the report: the reference kernel's, and the next one's turn
 _CLOSE: Final = 0.25  # of the seconds: where every default and the vendor take more, the best hope comes first
@@ -107,16 +103,20 @@ def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
 
 
 def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[Outcome]) -> Iterator[Outcome]:
-    searches = [_begun(kernel, task, saved) for kernel in task.kernels]
+    turn = Lock()  # the first space is to be listed soonest
+    searches = [_begun(kernel, task, saved, turn) for kernel in task.kernels]
     yield from _firsts(task, runner, given, searches, saved)
     while given.searching() > 0:
         now = given.budget()
-        left = [search for search in searches if not search.exhausted and not _is_done(search, searches, task, now)]
+        left = [
+            search for search in searches if not search.exhausted and not is_done(search, searches, task.strategy, now)
+        ]
         if not left:
             return
-        turns = {search.kernel.name: _turn(search, left, searches, task) for search in left}
+        turns = {search.kernel.name: turn_of(search, left, searches, task.strategy) for search in left}
         left.sort(key=lambda one: turns[one.kernel.name])
-        _fill(left[0], task, runner, given)
+        for one in _to_fill(left, task, runner, given):
+            _fill(one, task, runner, given)
         search = next((one for one in left if _built(one, task, runner) is not None), left[0])
         config = _next(search, task, runner)
         contender = None if config is None else _launch(search, config, task)
@@ -124,8 +124,8 @@ def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[
             search.exhausted = True
         else:
             yield _try(search, contender, runner)
-            if runner.width > 1 and config == search.default and _slowness(search, searches) < CLEARLY:
-                begin_in_thread([partial(_open, search, task, runner, given)], given)
+            if runner.width > 1 and config == search.default and slowness(search, searches) < CLEARLY:
+                _open_in_thread([search], task, runner, given)
 
 
 def _firsts(
@@ -143,9 +143,10 @@ def _firsts(
             runner.prepare(contender)  # all at once: one after the other they would take the search's time
             if first is not None:
                 first.prepared.add(contender.config)
+    for later in [one for one in searches[::-1] if one.default not in one.told][: runner.width // 2]:
+        _prepare(later, later.default, task, runner)  # those whose turns come in the search
     if runner.width > 1:  # else the thread would disturb what is measured
-        opened = searches[-1:] if task.strategy == "auto" else searches[::-1]
-        begin_in_thread([partial(_open, search, task, runner, given) for search in opened], given)
+        _open_in_thread(searches[-1:] if task.strategy == "auto" else searches[::-1], task, runner, given)
     found = [one for one in saved if any((one.kernel, one.config) == (s.kernel.name, s.default) for s in searches)]
     for search, contender in turns:
         left = given.searching() if runner.held else given.left()
@@ -194,7 +195,7 @@ def _comes_first(turn: tuple[KernelSearch | None, Contender | Rejected], untuned
     The other kernels' have their turns later: where a GPU has newer instructions, most are several times slower.
     """
     search, contender = turn
-    is_told = search is None or search.kernel.name in _BASELINES or contender == untuned
+    is_told = search is None or search.kernel.name in BASELINES or contender == untuned
     return is_told or untuned is None or task.strategy != "auto"
 
 
@@ -225,7 +226,7 @@ def _reporting(best: Measured, default: Launch | None, found: Sequence[Outcome])
     told = [
         one.timing.median_ms / 1e3
         for one in found
-        if isinstance(one, Measured) and (one.kernel in {VENDOR, *_BASELINES} or (one.kernel, one.config) in names)
+        if isinstance(one, Measured) and (one.kernel in {VENDOR, *BASELINES} or (one.kernel, one.config) in names)
     ]
     total = 0.0
     for seconds in sorted(told):
@@ -234,9 +235,9 @@ def _reporting(best: Measured, default: Launch | None, found: Sequence[Outcome])
     return total
 
 
-def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> KernelSearch:
+def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome], turn: Lock) -> KernelSearch:
     default = kernel.default(task.problem, task.device)
-    search = KernelSearch(kernel, default, Once(partial(_strategy, kernel, default, task)))
+    search = KernelSearch(kernel, default, Once(partial(_strategy, kernel, default, task), turn))
     search.untold.extend((config, None) for config in task.refused.get(kernel.name, ()))
     for outcome in saved:
         if outcome.kernel == kernel.name:
@@ -247,37 +248,6 @@ def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> KernelSearch
 def _strategy(kernel: Kernel, default: Config, task: Task) -> Strategy:
     known = task.known.get(kernel.name, ())
     return task.factory(SearchTask(kernel, default, task.problem, task.device, task.strategy, task.seed, known))
-
-
-def _is_done(search: KernelSearch, searches: Sequence[KernelSearch], task: Task, budget: Budget) -> bool:
-    """Whether the budget has nothing left for this kernel, or nothing more is expected of it."""
-    if budget.trials is not None and len(search.told) >= budget.trials:
-        return True
-    if budget.gain_percent is not None and 100 * search.gain() < budget.gain_percent:
-        return True
-    chance = _BASELINES_CHANCE if search.kernel.name in _BASELINES else _CHANCE
-    return task.strategy == "auto" and len(search.told) >= chance and _slowness(search, searches) > _HOPELESS
-
-
-def _turn(search: KernelSearch, left: Sequence[KernelSearch], searches: Sequence[KernelSearch], task: Task) -> float:
-    """Who is tried next has the least: a kernel's trials, and in auto twice as slow a kernel has a quarter of them.
-
-    In auto those that were not tried yet come in between one by one, the highest rung first.
-    """
-    if task.strategy != "auto":
-        return len(search.told)
-    if search.told:
-        return len(search.told) * _slowness(search, searches) ** 2
-    highest = next(one for one in reversed(left) if not one.told)
-    tried = sum(bool(one.told) and one.kernel.name not in _BASELINES for one in searches)
-    is_due = search is highest and max(len(one.told) for one in searches) >= _APART * tried
-    return -1.0 if is_due else math.inf
-
-
-def _slowness(search: KernelSearch, searches: Sequence[KernelSearch]) -> float:
-    """A kernel's best time over the best of all; 1 if there is none."""
-    fastest = min((one.best for one in searches if one.best is not None), default=None)
-    return search.best / fastest if search.best and fastest else 1.0
 
 
 def _next(search: KernelSearch, task: Task, runner: Runner) -> Config | None:
@@ -292,6 +262,28 @@ def _built(search: KernelSearch, task: Task, runner: Runner) -> Config | None:
     """The first config of those asked for that need not be waited for."""
     launches = ((config, _launch(search, config, task)) for config in search.ready)
     return next((config for config, one in launches if isinstance(one, Rejected) or runner.is_built(one)), None)
+
+
+def _to_fill(left: Sequence[KernelSearch], task: Task, runner: Runner, given: Deadline) -> list[KernelSearch]:
+    """The first search that need not be waited for, and the fastest kernel's, which goes on while others are built.
+
+    The spaces of those before it are listed in a thread meanwhile.
+    """
+    if runner.width == 1:
+        return [left[0]]
+    for search in left:
+        if search.is_waiting and search.default in search.told and not search.opened:
+            _open_in_thread([search], task, runner, given)
+    found = [search for search in left if not search.is_waiting or search.default not in search.told]
+    fastest = min((search for search in found if search.best), key=lambda one: one.best or math.inf, default=None)
+    first = found[0] if found else left[0]
+    return [first] if fastest is None or fastest is first else [first, fastest]
+
+
+def _open_in_thread(searches: Sequence[KernelSearch], task: Task, runner: Runner, given: Deadline) -> None:
+    for search in searches:
+        search.opened = True
+    begin_in_thread([partial(_open, search, task, runner, given) for search in searches], given)
 
 
 def _open(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> None:
@@ -312,8 +304,10 @@ def _fill(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> 
     if not {search.default} & {*search.told, *search.ready}:  # its turn comes in the search
         search.ready.append(search.default)
         _prepare(search, search.default, task, runner)
-        if runner.width > 1:  # its space is listed once it is known to be near the fastest
-            return
+    if runner.width > 1 and search.default not in search.told:  # its space is listed if it is near the fastest
+        return
+    if runner.width > 1 and search.ready and search.strategy is None and not search.begin.is_made:
+        return
     room = size - len(search.ready)
     if budget.trials is not None:
         room = min(room, budget.trials - len(search.told) - len(search.ready))

@@ -15,6 +15,7 @@ import pytest
 from app.tuning.budget import Budget, Forecast
 from app.tuning.outcome import Accuracy, FinalReport, Measured, Outcome, Rejected, Timing
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
+from app.tuning.search.search_task import SearchTask, make_strategy
 from app.tuning.search.strategy import SearchInputs, Strategy, strategy
 from app.tuning.tuner import Task, best_of, tune
 from kernels import CATALOGUE
@@ -366,6 +367,47 @@ def test_spaces_are_listed_once_and_in_a_thread_while_defaults_are_tried(monkeyp
     run(Slow(width=4), Budget(trials=8))
     assert len(threads) == len(KERNELS)
     assert threads[0] == "listing spaces"
+
+
+class Heard(Scripted):
+    """Says when a kernel has had so many attempts."""
+
+    def hear(self, kernel: str, count: int) -> Event:
+        self.kernel, self.count, self.had = kernel, count, Event()
+        return self.had
+
+    def attempt(self, contender: Contender, best: float | None) -> Outcome:
+        found = super().attempt(contender, best)
+        if sum(launch.kernel == self.kernel for launch in self.launches) == self.count:
+            self.had.set()
+        return found
+
+
+def test_a_search_goes_on_while_anothers_space_is_listed() -> None:
+    runner = Heard(width=4)
+    enough = runner.hear("tiled", 12)
+
+    def made(asked: SearchTask) -> Strategy:
+        assert asked.kernel.name == "tiled" or enough.wait(30)
+        return make_strategy(asked)
+
+    list(tune(replace(task("auto"), factory=made), runner, lambda: Budget(trials=20), (), runner.clock))
+    kernels = [launch.kernel for launch in runner.launches]
+    assert kernels.count("naive") > 1, "its space was listed in the end"
+    assert kernels.index("naive", kernels.index("naive") + 1) > 11
+
+
+def test_seeds_are_tried_while_their_space_is_listed() -> None:
+    runner = Heard(width=4)
+    enough = runner.hear("tiled", 4)
+    tiled = replace(KERNELS[-1], seeds=lambda problem, device: KERNELS[-1].space.legal(problem, device)[:3])
+
+    def made(asked: SearchTask) -> Strategy:
+        assert asked.kernel.name != "tiled" or enough.wait(30)
+        return make_strategy(asked)
+
+    seeded = replace(task("auto"), kernels=(KERNELS[0], tiled), factory=made)
+    assert len(list(tune(seeded, runner, lambda: Budget(trials=8), (), runner.clock))) > 8
 
 
 def test_what_is_built_is_tried_before_what_is_still_compiling() -> None:

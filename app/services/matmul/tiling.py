@@ -31,7 +31,7 @@ _RATE: Final = {"cuda": 2048, "opencl": _GRAIN}
 _LEAST: Final = 16  # rows or columns of a tile: with fewer, a launch would be worth nothing
 # Rows and columns at least of the tiles of one device whose copies go on beside its launches, by platform: some waves of
 # blocks.
-_WAVES: Final = {"cuda": 4096}
+_WAVES: Final = {"cuda": 8192}
 
 
 class DeviceMemory:

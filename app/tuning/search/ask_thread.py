@@ -17,18 +17,24 @@ _GLANCE: Final = 0.05  # seconds between two looks at the time
 
 
 class Once(Generic[T]):
-    """A value that the first caller makes, for which the others wait."""
+    """A value that the first caller makes, for which the others wait; of those that share a `turn` one at a time."""
 
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], T], turn: threading.Lock) -> None:
+        self._make, self._turn = make, turn
         self._lock = threading.Lock()
         self._made: list[T] = []
+
+    @property
+    def is_made(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return bool(self._made)
 
     def __call__(self) -> T:
         """The value; raises what making it raises."""
         with self._lock:
             if not self._made:
-                self._made.append(self._make())
+                with self._turn:
+                    self._made.append(self._make())
             return self._made[0]
 
 
