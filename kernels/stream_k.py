@@ -12,7 +12,7 @@ from kernels.device import Device
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, blocks
 from kernels.space import Config, Rule
-from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split
+from kernels.split_k import PARTIALS_BYTES, k_tiles
 
 # SMs of devices from sm_80 on, as their data sheets give them.
 SMS: Final = (56, 58, 72, 84, 108, 114, 128, 132, 142, 148, 170, 188)

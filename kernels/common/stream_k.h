@@ -1,4 +1,5 @@
-// Stream-K's partial sums (Osama et al., "Stream-K", PPoPP 2023). The including file defines before:
+// The partial sums of stream-K (Osama et al., "Stream-K", PPoPP 2023). The including file defines
+// before:
 //
 // THREADS    threads of a block, one-dimensional
 // ACC        pack of WIDE accumulators

@@ -86,8 +86,8 @@ INNER void store_tile(REAL *c, const INDEX n, const int rows, const int columns,
     }
 }
 
-// What a block makes next: `count` k tiles, from `first` on, of a tile of C, with split-K of a split
-// of it. `idx` counts tiles, splits and batches.
+// What a block makes next: `count` k tiles of a tile of C, or with split-K of a split of it, from
+// `first` on. `idx` counts tiles, splits and batches.
 struct Work {
     unsigned idx, first, count;
 };

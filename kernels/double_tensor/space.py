@@ -90,7 +90,11 @@ def _bound_binds(config: Config, problem: Problem, device: Device) -> bool:
 
 def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
     tiles, sms = blocks(config, problem), device.limits.sms
-    if config["STREAM_K_SMS"] or 2 * tiles * config["SPLIT_K"] > sms or (config["SPLIT_K"] == 1 and problem.k <= NOT_SLICED):
+    if (
+        config["STREAM_K_SMS"]
+        or 2 * tiles * config["SPLIT_K"] > sms
+        or (config["SPLIT_K"] == 1 and problem.k <= NOT_SLICED)
+    ):
         return True
     tile_bytes = config["BM"] * config["BN"] * problem.itemsize
     return config["SPLIT_K"] == _most_splits(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.pipelined.plan import copies, partials_fit, registers
+from kernels.pipelined.plan import copies, partials_fit, registers, shared_bytes
 from kernels.problem import Problem
 from kernels.register_tiled.plan import register_limit, threads
 from kernels.register_tiled.space import HOPPER
 from kernels.register_tiled.space import SPACE as TILED
-from kernels.rules import VECTOR_BYTES, WARP, registers_fit
+from kernels.rules import VECTOR_BYTES, WARP, blocks_fit, registers_fit, shared_fits
 from kernels.space import Config, Rule, Space
 from kernels.stream_k import RULES as STREAMING
 from kernels.stream_k import SMS
@@ -130,6 +130,17 @@ _VALUES: Final = {
 _UNLESS_STREAMED: Final = ("MIN_BLOCKS that does not limit registers", "SMs left idle that more splits of k would use")
 _TILE: Final = ("BM", "BN", "TM", "TN", "SLICE_K")
 _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
+    "more shared memory a block than the device allows": (
+        shared_fits(shared_bytes),
+        ("BM", "BN", "TM", "TN", "SLICE_K", "PACK_MN", "VECTOR", "BK", "STAGES", "STREAM_K_SMS"),
+    ),
+    "more blocks on an SM than its threads and shared memory allow": (
+        blocks_fit(threads, shared_bytes),
+        (
+            *("BM", "BN", "TM", "TN", "SLICE_K", "PACK_MN", "VECTOR", "BK", "STAGES"),
+            *("MIN_BLOCKS", "STREAM_K_SMS"),
+        ),
+    ),
     "a warp's tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
     "more registers a thread than there are": (
         registers_fit(lambda config, _: registers(config), threads),
@@ -145,7 +156,10 @@ _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "copies of 16 bytes, where rows are not multiples of 16 bytes": (_copies_whole, ("PACK_MN", "VECTOR")),
     "copies of one element, where rows are multiples of 16 bytes": (_copies_wide, ("PACK_MN", "VECTOR")),
     "more partial sums of split k than fit in the workspace": (_split_fits, ("SPLIT_K",)),
-    "stream-K with small tiles, or other than 256 threads an SM": (_streamed_large, (*_TILE, "MIN_BLOCKS", "STREAM_K_SMS")),
+    "stream-K with small tiles, or other than 256 threads an SM": (
+        _streamed_large,
+        (*_TILE, "MIN_BLOCKS", "STREAM_K_SMS"),
+    ),
     "stream-K with k tiles longer than it needs": (_streamed_shallow, ("STREAM_K_SMS", "BK")),
     "stream-K of packed operands, with accumulators that leave too few registers": (
         _streamed_unpacked,

@@ -11,14 +11,13 @@ import pytest
 from kernels.device import Device
 from kernels.launch import COUNTERS
 from kernels.pipelined import PIPELINED
-from kernels.pipelined.plan import copies, plan, registers
+from kernels.pipelined.plan import copies, partials_lines, plan, registers
 from kernels.pipelined.space import BITS, SPACE
 from kernels.problem import Problem
 from kernels.register_tiled.plan import register_limit, shared_bytes
 from kernels.rules import blocks
 from kernels.space import Config
 from kernels.split_k import MOST_REDUCERS, REDUCE_THREADS, k_tiles
-from kernels.pipelined.plan import partials_lines
 from kernels.stream_k import MOST_PARTIALS, stream_k_schedule
 from tests.support.kernels.devices import H200, TRANSPOSITIONS, transposed
 from tests.support.kernels.pipelined_configs import A100, BARS, CUBE, DEVICES, LARGE, planned, streamed, tile

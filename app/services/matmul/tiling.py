@@ -29,8 +29,7 @@ EACH: Final = 8  # tiles a device where several share a product: its first panel
 # Rows and columns of such a tile at least, by platform: a GPU's multiprocessors all have some of it.
 _RATE: Final = {"cuda": 2048, "opencl": _GRAIN}
 _LEAST: Final = 16  # rows or columns of a tile: with fewer, a launch would be worth nothing
-# Rows and columns at least of the tiles of one device whose copies go on beside its launches, by platform: some waves of
-# blocks.
+# Rows and columns at least of one device's tiles, by the platforms whose copies go on beside launches: waves of blocks.
 _WAVES: Final = {"cuda": 8192}
 
 
