@@ -1,6 +1,6 @@
 """Put pieces of one seed together, and tell drawn shapes by their rows.
 
-python benchmarks/kernels/drawn_table.py PIECE.jsonl ... [--out benchmarks/results/kernels/drawn-h200-SEED.json]
+python benchmarks/kernels/drawn_table.py PIECE.jsonl ... [--out benchmarks/results/kernels/drawn-DEVICE-SEED.json]
 """
 
 from __future__ import annotations

@@ -226,9 +226,9 @@ def drawn() -> str:
     return drawn_table.sections(drawn_reports())
 
 
-def drawn_reports() -> list[dict[str, Any]]:
-    """The reports of drawn shapes, in the order of their measurement."""
-    found = sorted(RESULTS.rglob("drawn-h200-*.json"))
+def drawn_reports(devices: str = "*") -> list[dict[str, Any]]:
+    """The reports of drawn shapes on some devices, in the order of their measurement."""
+    found = sorted(RESULTS.rglob(f"drawn-{devices}-*.json"))
     return sorted((load(path.stem) for path in found), key=lambda one: min(x["measured_at"] for x in one["shapes"]))
 
 
@@ -258,7 +258,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-legend": lambda: legend(load("peers-h200")),
     "peers-h200": lambda: section(load("peers-h200")),
     "peers-tensor-h200": lambda: section(load("peers-tensor-h200")),
-    "drawn-h200": drawn,
+    "drawn": drawn,
     "accuracy-h200": accuracy,
     "tuner": tuner,
     "serving": serving,
@@ -292,7 +292,7 @@ def written() -> Iterator[tuple[Path, str]]:
     """Every page and the picture, as they have to be."""
     for path in pages():
         yield path, generated(path.read_text(encoding="utf-8"), TABLES)
-    yield CHART, chart([load(name) for name in PEERS], drawn_reports())
+    yield CHART, chart([load(name) for name in PEERS], drawn_reports("h200"))
 
 
 def fill(files: Iterator[tuple[Path, str]], *, check: bool) -> None:

@@ -152,7 +152,7 @@ def test_defaults_are_legal_and_grow_with_the_shape(size: int) -> None:
 
 
 def test_default_has_small_tiles_where_large_ones_leave_sms_idle() -> None:
-    """As 900 configs of ten shapes say, timed on an H200 (docs/kernel-log.md), or large ones whose k tiles are shared."""
+    """As 900 configs of ten shapes say, timed on an H200 (docs/kernel-log.md); or large ones share their k tiles."""
     for shape in ((131072, 64, 64), (768, 768, 768), (1000, 1200, 800), (256, 256, 8192)):
         chosen = DOUBLE_TENSOR.default(Problem(*shape, dtype="float64"), H200)
         assert chosen["BM"] * chosen["BN"] <= 64 * 64 or chosen["STREAM_K_SMS"], shape
