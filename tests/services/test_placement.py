@@ -99,6 +99,7 @@ def test_one_device_makes_tiles_of_a_long_product_to_hide_its_copies(
     assert not found.devices
     plan = partial(two.matmul.planner.plan, LARGE, "one", None)
     assert plan(resident=False, arriving=False).tiles is not None
+    assert plan(resident=False, arriving=False).fits
     assert plan(resident=False, arriving=True).tiles is None, "what arrives is copied as it comes"
     assert plan(resident=True, arriving=False).tiles is None
     monkeypatch.setattr(tiling, "_WAVES", {})

@@ -184,7 +184,7 @@ class AsyncProducts:
         token = how[2]
         try:
             self._apply_cancellation(job_id, token)
-            if buffers.plan.tiles is not None:
+            if buffers.plan.tiles is not None and not buffers.plan.fits:
                 how = (*how[:3], "freivalds")
             product = self._matmul.multiply(buffers, *how)
             token.raise_if_cancelled()

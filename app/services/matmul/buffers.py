@@ -43,10 +43,14 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class ProductPlan:
-    """How a product is made: in `tiles`, None: as a whole; by all of `units`, none: by the one that is free first."""
+    """How a product is made: in `tiles`, None: as a whole; by all of `units`, none: by the one that is free first.
+
+    `fits` says that one device holds all of it, whatever its tiles are for.
+    """
 
     tiles: tuple[Tile, ...] | None = None
     units: tuple[Unit, ...] = ()
+    fits: bool = False
 
 
 WHOLE: Final = ProductPlan()

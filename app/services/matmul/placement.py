@@ -56,7 +56,8 @@ class ProductPlanner:
             raise Invalid(f"placement is all, and device is {device_id} alone", member="placement")
         tiles = self._memory.tiles(problem)
         if device_id is not None or placement == "one" or len(units := self._alike(problem)) == 1:
-            return ProductPlan(tiles if resident or arriving else self._of_one(problem, tiles, device_id))
+            made = tiles if resident or arriving else self._of_one(problem, tiles, device_id)
+            return ProductPlan(made, fits=tiles is None)
         if placement == "auto" and tiles is None and (resident or not self._pays(problem, units[0].device)):
             return ProductPlan(tiles)
         shared = self._memory.spread(problem, len(units))

@@ -26,7 +26,11 @@ PROBLEMS: dict[str, tuple[Problem, ...]] = {
     "skinny": (Problem(4, 1024, 1024), Problem(4096, 1, 4096, dtype="float16")),
     "batched": (Problem(32, 32, 32, 4096), Problem(24, 20, 28, 999, "float64")),
     "tall": (Problem(64, 8192, 64), Problem(8192, 64, 64, dtype="float64")),
-    "double_tensor": (Problem(1024, 1024, 1024, dtype="float64"), Problem(256, 256, 4096, dtype="float64")),
+    "double_tensor": (
+        Problem(1024, 1024, 1024, dtype="float64"),
+        Problem(256, 256, 4096, dtype="float64"),
+        Problem(1536, 1536, 1536, dtype="float64"),
+    ),
     "wmma": (Problem(1000, 1016, 1003, dtype="float16"),),
     "tensor_core": (
         Problem(1024, 1024, 1024, dtype="bfloat16"),
