@@ -265,19 +265,25 @@ def _built(search: KernelSearch, task: Task, runner: Runner) -> Config | None:
 
 
 def _to_fill(left: Sequence[KernelSearch], task: Task, runner: Runner, given: Deadline) -> list[KernelSearch]:
-    """The first search that need not be waited for, and the fastest kernel's, which goes on while others are built.
+    """Whose turn it is, and the fastest kernel's search, which goes on while others' configs are built.
 
-    The spaces of those before it are listed in a thread meanwhile.
+    In auto a space is waited for if its kernel is the fastest so far; those of others are listed in a thread until it
+    is their turn again.
     """
-    if runner.width == 1:
+    if runner.width == 1 or task.strategy != "auto":
         return [left[0]]
+    fastest = min((search for search in left if search.best), key=lambda one: one.best or math.inf, default=None)
     for search in left:
-        if search.is_waiting and search.default in search.told and not search.opened:
+        if search is fastest or not search.is_waiting or search.default not in search.told:
+            return [search] if fastest is None or fastest is search or fastest.is_waiting else [search, fastest]
+        if not search.opened:
             _open_in_thread([search], task, runner, given)
-    found = [search for search in left if not search.is_waiting or search.default not in search.told]
-    fastest = min((search for search in found if search.best), key=lambda one: one.best or math.inf, default=None)
-    first = found[0] if found else left[0]
-    return [first] if fastest is None or fastest is first else [first, fastest]
+    return [left[0]]
+
+
+def _has_time(search: KernelSearch) -> bool:
+    """Whether what is ready, its default or its seeds, is tried before its space has to be listed."""
+    return search.default not in search.told or (bool(search.ready) and not search.begin.is_made)
 
 
 def _open_in_thread(searches: Sequence[KernelSearch], task: Task, runner: Runner, given: Deadline) -> None:
@@ -304,9 +310,9 @@ def _fill(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> 
     if not {search.default} & {*search.told, *search.ready}:  # its turn comes in the search
         search.ready.append(search.default)
         _prepare(search, search.default, task, runner)
-    if runner.width > 1 and search.default not in search.told:  # its space is listed if it is near the fastest
-        return
-    if runner.width > 1 and search.ready and search.strategy is None and not search.begin.is_made:
+        if runner.width > 1:  # its space is listed once it is known to be near the fastest
+            return
+    if runner.width > 1 and task.strategy == "auto" and _has_time(search):
         return
     room = size - len(search.ready)
     if budget.trials is not None:
