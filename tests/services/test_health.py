@@ -85,7 +85,7 @@ def test_product_of_a_stopped_child_is_made_by_the_next_and_readiness_tells(tmp_
         assert not service.quarantine.entries(service.fleet.unit().device), "no config is to blame"
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_a_child_stopped_five_times_serves_again_each_time(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, service):
         for _ in range(5):
