@@ -160,7 +160,7 @@ def test_default_has_small_tiles_where_large_ones_leave_sms_idle() -> None:
 
 @pytest.mark.parametrize("shape", [(1536, 1536, 1536), (11725, 74, 1917), (48, 11950, 2712), (543, 787, 10629)])
 def test_default_shares_k_tiles_where_tiles_leave_a_wave_half_empty(shape: tuple[int, int, int]) -> None:
-    """Which took 0.83 to 0.97 of the time of the best config without, timed on an H200 (docs/kernel-log.md)."""
+    """Which took 0.85 to 0.96 of the time of the best config without, timed on an H200 (docs/kernel-log.md)."""
     problem = Problem(*shape, dtype="float64")
     assert DOUBLE_TENSOR.default(problem, H200)["STREAM_K_SMS"] == 132
     assert DOUBLE_TENSOR.default(replace(problem, m=8192, n=8192, k=1024), H200)["STREAM_K_SMS"] == 0
