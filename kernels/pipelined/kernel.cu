@@ -177,7 +177,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         }
         const WorkTile done = tile;
         const int goes_on = STREAM_K_SMS && (remaining > 0 || round < rounds);
-        if (STREAM_K_SMS || STAGED) {
+        if (STREAM_K_SMS) {
             BARRIER(); // all have read the last k tile: its stage is free
         }
         if (goes_on) {
@@ -192,9 +192,10 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                              more, acc);
             }
             if (splits > 1) {
-                STORE_TILE(parts + done.in_splits(splits, m, n), done); // for split_k_reduce.cu
+                store_tile(parts + done.in_splits(splits, m, n), n, done,
+                           acc); // for split_k_reduce.cu
             } else {
-                STORE_TILE(c + done.corner(m, n), done);
+                store_tile(c + done.corner(m, n), n, done, acc);
             }
         }
         if (!goes_on) {

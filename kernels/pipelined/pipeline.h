@@ -33,15 +33,6 @@
 #define SMEM_SIZE                                                                  \
     (STAGES * STAGE_SIZE > SLICE_K * BM * BN || SLICE_K == 1 ? STAGES * STAGE_SIZE \
                                                              : SLICE_K * BM * BN)
-// Where a tile is staged on its way to C, if C's rows are likely not aligned to 16 bytes: with
-// stream-K the next tile's copies are in flight then.
-#define STAGED (VECTOR == 1 || PACK_MN)
-// Rows of a warp's staged elements, apart so that its lanes' elements are on different banks.
-#define STAGED_ROW(m) \
-    ((m) * WN + (WN < 32 ? (m) / 2 : LANES_M > 4 ? (m) % 4 + (m) / 4 * 16 : (m)))
-#define STAGED_ELEMENTS (LANES_M * WN + 32)
-#define STAGED_AT_ONCE 4
-#define STAGING_AT (STREAM_K_SMS ? SMEM_SIZE : 0)
 #define LINES_TO_ELEMENTS(lines) ((INDEX)(lines) * (128 / (int)sizeof(REAL)))
 #define LOADER_A BM, TRANSPOSE_A
 #define LOADER_B BN, TRANSPOSE_B

@@ -7,9 +7,8 @@ from typing import Final
 from kernels.launch import COUNTERS, Plan, Step
 from kernels.packing import pack_mn_major, packed_lines
 from kernels.problem import Problem
-from kernels.register_tiled.plan import shared_bytes as stages_bytes
-from kernels.register_tiled.plan import threads
-from kernels.rules import LINE_BYTES, WARP, blocks
+from kernels.register_tiled.plan import shared_bytes, threads
+from kernels.rules import LINE_BYTES, blocks
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, reduce_step
 from kernels.stream_k import StreamKSchedule, stream_k_lines, stream_k_schedule
@@ -26,13 +25,6 @@ def copies(config: Config, problem: Problem) -> tuple[int, int]:
     width_a, width_b = (1 if cross else config["VECTOR"] for cross in crosswise)
     count = threads(config)
     return config["BM"] * config["BK"] // count // width_a, config["BN"] * config["BK"] // count // width_b
-
-
-def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of all stages; with stream-K these are in use while a tile goes to C through shared memory of its own."""
-    staged = config["STREAM_K_SMS"] and (config["VECTOR"] == 1 or config["PACK_MN"])
-    each = WARP * config["TN"] + WARP  # a row of each of a warp's threads, and what keeps their rows apart
-    return stages_bytes(config, problem) + (threads(config) // WARP * each * problem.itemsize if staged else 0)
 
 
 def registers(config: Config) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.pipelined.plan import copies, partials_fit, registers, shared_bytes
+from kernels.pipelined.plan import copies, partials_fit, registers
 from kernels.problem import Problem
 from kernels.register_tiled.plan import register_limit, threads
 from kernels.register_tiled.space import HOPPER
 from kernels.register_tiled.space import SPACE as TILED
-from kernels.rules import VECTOR_BYTES, WARP, blocks_fit, registers_fit, shared_fits
+from kernels.rules import VECTOR_BYTES, WARP, registers_fit
 from kernels.space import Config, Rule, Space
 from kernels.stream_k import RULES as STREAMING
 from kernels.stream_k import SMS
@@ -130,17 +130,6 @@ _VALUES: Final = {
 _UNLESS_STREAMED: Final = ("MIN_BLOCKS that does not limit registers", "SMs left idle that more splits of k would use")
 _TILE: Final = ("BM", "BN", "TM", "TN", "SLICE_K")
 _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
-    "more shared memory a block than the device allows": (
-        shared_fits(shared_bytes),
-        ("BM", "BN", "TM", "TN", "SLICE_K", "PACK_MN", "VECTOR", "BK", "STAGES", "STREAM_K_SMS"),
-    ),
-    "more blocks on an SM than its threads and shared memory allow": (
-        blocks_fit(threads, shared_bytes),
-        (
-            *("BM", "BN", "TM", "TN", "SLICE_K", "PACK_MN", "VECTOR", "BK", "STAGES"),
-            *("MIN_BLOCKS", "STREAM_K_SMS"),
-        ),
-    ),
     "a warp's tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
     "more registers a thread than there are": (
         registers_fit(lambda config, _: registers(config), threads),

@@ -57,7 +57,6 @@ struct WorkTile {
 
 // Each store has a branch of its own: in straight-line code ptxas keeps the accumulators in aligned
 // quads, which causes register bank conflicts all through the main loop.
-#if !STAGED
 PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc)
 {
     const int wide = n % WIDE == 0 && ADDRESS(c) % 16 == 0;
@@ -74,39 +73,4 @@ PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc)
         }
     }
 }
-#define STORE_TILE(c, at) store_tile(c, n, at, acc)
-#else
-// C's rows are not aligned to 16 bytes: elements go through shared memory, a row of each thread at
-// a time, so that a warp stores whole sectors. Every fourth element would fill a quarter of four
-// times as many. They are stored there one by one, for the same reason as above.
-PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc, REAL *staging)
-{
-    REAL *const own = staging + THREAD_X / 32 * STAGED_ELEMENTS;
-    const int lane = THREAD_X % 32;
-    const unsigned to = (unsigned)__cvta_generic_to_shared(own + STAGED_ROW(lane / LANES_N) +
-                                                           lane % LANES_N * WIDE);
-    EACH(i, TM / SLICE_K) {
-        const int y = ACC_ROW(SLICE_IDX * (TM / SLICE_K) + i);
-        __syncwarp();
-        EACH(j, PACKS_N) {
-            EACH(e, WIDE) {
-                asm volatile("st.shared.f32 [%0], %1;" ::"r"(
-                                 to + (j * LANES_N * WIDE + e) * (int)sizeof(REAL)),
-                             "f"(acc[i * PACKS_N + j].element[e])
-                             : "memory");
-            }
-        }
-        __syncwarp();
-#pragma unroll STAGED_AT_ONCE
-        for (int e = lane; e < LANES_M * WN; e += 32) {
-            const int down = y + (e / WN - lane / LANES_N) * WIDE,
-                      x = ACC_COL(0) - lane % LANES_N * WIDE + e % WN;
-            if (down < at.rows && x < at.columns) {
-                c[down * n + x] = own[STAGED_ROW(e / WN) + e % WN];
-            }
-        }
-    }
-}
-#define STORE_TILE(c, at) store_tile(c, n, at, acc, smem + STAGING_AT)
-#endif
 #include "stream_k.h"
