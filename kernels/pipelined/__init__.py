@@ -10,7 +10,7 @@ from kernels.kernel import Kernel
 from kernels.packing import PACK_MN_MAJOR, packed_bytes
 from kernels.pipelined.cost_model import LAUNCH, seconds
 from kernels.pipelined.plan import SPLIT_K_REDUCE, plan
-from kernels.pipelined.space import BUSY_THREADS, SPACE, is_ragged
+from kernels.pipelined.space import BUSY_THREADS, SPACE, STAGED_TILE, is_c_ragged, is_ragged
 from kernels.problem import Problem
 from kernels.register_tiled.space import SPLITS
 from kernels.space import Config
@@ -74,6 +74,7 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
             "SPLIT_K": split,
             "PACK_MN": copied,
             "VECTOR": width,
+            "STAGE_C": int(is_c_ragged(problem) and shape["BM"] * shape["BN"] >= STAGED_TILE),
             "GROUP_M": group,
         }
         for team in teams

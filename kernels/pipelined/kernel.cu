@@ -16,6 +16,7 @@
 //               packed MN-major into the workspace
 // VECTOR        elements of a cp.async from an MN-major operand: 4, or 1 if rows are not multiples
 //               of 16 bytes
+// STAGE_C       1 if a tile goes to C through shared memory
 // TRANS_A       1 where A is stored k x m, else 0
 // TRANS_B       1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -42,6 +43,8 @@
 #error "PACK_MN must be defined"
 #elif !defined(VECTOR)
 #error "VECTOR must be defined"
+#elif !defined(STAGE_C)
+#error "STAGE_C must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -177,7 +180,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         }
         const WorkTile done = tile;
         const int goes_on = STREAM_K_SMS && (remaining > 0 || round < rounds);
-        if (STREAM_K_SMS) {
+        if (STREAM_K_SMS || STAGE_C) {
             BARRIER(); // all have read the last k tile: its stage is free
         }
         if (goes_on) {
@@ -192,10 +195,9 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                              more, acc);
             }
             if (splits > 1) {
-                store_tile(parts + done.in_splits(splits, m, n), n, done,
-                           acc); // for split_k_reduce.cu
+                STORE_TILE(parts + done.in_splits(splits, m, n), done); // for split_k_reduce.cu
             } else {
-                store_tile(c + done.corner(m, n), n, done, acc);
+                STORE_TILE(c + done.corner(m, n), done);
             }
         }
         if (!goes_on) {

@@ -30,9 +30,17 @@
 #define TILE_SIZE_A (BK * LD_A)
 #define STAGE_SIZE (TILE_SIZE_A + BK * LD_B)
 #define SLICE_BK (BK / SLICE_K)
-#define SMEM_SIZE                                                                  \
-    (STAGES * STAGE_SIZE > SLICE_K * BM * BN || SLICE_K == 1 ? STAGES * STAGE_SIZE \
-                                                             : SLICE_K * BM * BN)
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define STAGES_SIZE LARGER(STAGES *STAGE_SIZE, SLICE_K == 1 ? 0 : SLICE_K * BM * BN)
+// A row of each thread of a warp on its way to C, each so far from the next that all their stores
+// of an element are on different banks. With stream-K the next tile's copies are in flight then.
+#define STAGED_ROW(m) \
+    ((m) * WN + AMONG_BANKS(m) % 4 + AMONG_BANKS(m) / 4 * LANES_N * 4)
+#define AMONG_BANKS(m) (WN < 32 ? (m) * WN / 32 : (m))
+#define STAGED_SIZE (32 * TN + 32)
+#define STAGING_SIZE (STAGE_C ? THREADS / 32 * STAGED_SIZE : 0)
+#define STAGING_AT (STREAM_K_SMS ? STAGES_SIZE : 0)
+#define SMEM_SIZE LARGER(STAGES_SIZE, STAGING_AT + STAGING_SIZE)
 #define LINES_TO_ELEMENTS(lines) ((INDEX)(lines) * (128 / (int)sizeof(REAL)))
 #define LOADER_A BM, TRANSPOSE_A
 #define LOADER_B BN, TRANSPOSE_B

@@ -7,7 +7,8 @@ from typing import Final
 from kernels.launch import COUNTERS, Plan, Step
 from kernels.packing import pack_mn_major, packed_lines
 from kernels.problem import Problem
-from kernels.register_tiled.plan import shared_bytes, threads
+from kernels.register_tiled.plan import shared_bytes as stages_bytes
+from kernels.register_tiled.plan import threads
 from kernels.rules import LINE_BYTES, blocks
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, reduce_step
@@ -25,6 +26,14 @@ def copies(config: Config, problem: Problem) -> tuple[int, int]:
     width_a, width_b = (1 if cross else config["VECTOR"] for cross in crosswise)
     count = threads(config)
     return config["BM"] * config["BK"] // count // width_a, config["BN"] * config["BK"] // count // width_b
+
+
+def shared_bytes(config: Config, problem: Problem) -> int:
+    """Bytes of all stages, and of what is on its way to C: after these with stream-K, else in their place."""
+    stages, staged = stages_bytes(config, problem), 0
+    if config["STAGE_C"]:
+        staged = threads(config) * (config["TN"] + 1) * problem.itemsize
+    return stages + staged if config["STREAM_K_SMS"] else max(stages, staged)
 
 
 def registers(config: Config) -> int:

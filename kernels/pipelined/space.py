@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.pipelined.plan import copies, partials_fit, registers
+from kernels.pipelined.plan import copies, partials_fit, registers, shared_bytes
 from kernels.problem import Problem
 from kernels.register_tiled.plan import register_limit, threads
 from kernels.register_tiled.space import HOPPER
 from kernels.register_tiled.space import SPACE as TILED
-from kernels.rules import VECTOR_BYTES, WARP, registers_fit
+from kernels.rules import VECTOR_BYTES, WARP, blocks_fit, registers_fit, shared_fits
 from kernels.space import Config, Rule, Space
 from kernels.stream_k import RULES as STREAMING
 from kernels.stream_k import SMS
@@ -28,6 +28,9 @@ BUSY_THREADS: Final = 256
 # The least sums of a thread and the most k of a k tile with stream-K: smaller tiles fill the SMs evenly as they are.
 SUMS: Final = 64
 DEPTH: Final = 16
+# Elements of a tile from which on, as measured on an H100, ragged rows of C are stored sooner through shared memory;
+# with fewer they never are.
+STAGED_TILE: Final = 4096
 
 
 def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
@@ -94,6 +97,23 @@ def _copies_wide(config: Config, problem: Problem, _: Device) -> bool:
     return config["VECTOR"] > 1 or (config["PACK_MN"] == 0 and is_ragged(problem))
 
 
+def _staged_ragged(config: Config, problem: Problem, _: Device) -> bool:
+    return config["STAGE_C"] == 0 or is_c_ragged(problem)
+
+
+def _staged_large(config: Config, _: Problem, __: Device) -> bool:
+    return config["STAGE_C"] == 0 or config["BM"] * config["BN"] >= STAGED_TILE
+
+
+def _unstaged_small(config: Config, problem: Problem, _: Device) -> bool:
+    return config["STAGE_C"] == 1 or config["BM"] * config["BN"] <= STAGED_TILE or not is_c_ragged(problem)
+
+
+def is_c_ragged(problem: Problem) -> bool:
+    """Whether C's rows are not whole 16 bytes."""
+    return problem.n * problem.itemsize % VECTOR_BYTES > 0
+
+
 def is_ragged(problem: Problem) -> bool:
     """Whether rows that lie along C are not whole 16 bytes."""
     wide = VECTOR_BYTES // problem.itemsize
@@ -114,6 +134,7 @@ def _parameters() -> dict[str, tuple[int, ...]]:
         "SLICE_K",
         "PACK_MN",
         "VECTOR",
+        "STAGE_C",
         "BK",
         "STAGES",
     )
@@ -125,11 +146,24 @@ _VALUES: Final = {
     "SLICE_K": (1, 2, 4),
     "STREAM_K_SMS": (0, *SMS),
     "VECTOR": (1, 4),
+    "STAGE_C": (0, 1),
     "STAGES": (3, 4),
 }
 _UNLESS_STREAMED: Final = ("MIN_BLOCKS that does not limit registers", "SMs left idle that more splits of k would use")
 _TILE: Final = ("BM", "BN", "TM", "TN", "SLICE_K")
+_SHARED_MEMORY: Final = (*_TILE, "PACK_MN", "BK", "STAGES", "STAGE_C", "STREAM_K_SMS")
 _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
+    "more shared memory a block than the device allows": (shared_fits(shared_bytes), _SHARED_MEMORY),
+    "more blocks on an SM than its threads and shared memory allow": (
+        blocks_fit(threads, shared_bytes),
+        (*_SHARED_MEMORY, "MIN_BLOCKS"),
+    ),
+    "C through shared memory, where its rows are whole 16 bytes": (_staged_ragged, ("STAGE_C",)),
+    "C through shared memory, where a tile is small": (_staged_large, ("BM", "BN", "STAGE_C")),
+    "C past shared memory, where a tile is large and C's rows are not whole 16 bytes": (
+        _unstaged_small,
+        ("BM", "BN", "STAGE_C"),
+    ),
     "a warp's tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
     "more registers a thread than there are": (
         registers_fit(lambda config, _: registers(config), threads),

@@ -5,6 +5,7 @@
 // THREADS                    threads of a block
 // ACC                        pack of WIDE accumulators
 // OUT_PACKS                  how many of them a thread stores
+// STAGE_C                    whether a tile goes to C through shared memory
 // ACC_ROW(i), ACC_COL(pack)  where in the tile they are: TM / SLICE_K rows, from that times
 //                            SLICE_IDX on, of PACKS_N packs
 #include "tile_scheduler.h"
@@ -55,6 +56,7 @@ struct WorkTile {
     }
 };
 
+#if !STAGE_C
 // Each store has a branch of its own: in straight-line code ptxas keeps the accumulators in aligned
 // quads, which causes register bank conflicts all through the main loop.
 PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc)
@@ -73,4 +75,45 @@ PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc)
         }
     }
 }
+#define STORE_TILE(c, at) store_tile(c, n, at, acc)
+#else
+// Without a branch: lanes past C's edge stay beside the others.
+PART void store_if(const int inside, REAL *to, const REAL element)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p st.global.f32 [%0], %1;}" ::"l"(to),
+                 "f"(element), "r"(inside)
+                 : "memory");
+}
+
+// Through shared memory, a row of each thread at a time, so that a warp stores whole sectors: of
+// rows that are not aligned to 16 bytes a thread's own elements fill a quarter of four times as
+// many. They are stored there one by one: in vectors they would have to be in aligned registers,
+// which causes bank conflicts all through the main loop.
+PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc, REAL *staging)
+{
+    REAL *const own = staging + THREAD_X / 32 * STAGED_SIZE;
+    const int lane = THREAD_X % 32, row = lane / LANES_N, column = lane % LANES_N * WIDE;
+    const unsigned to = (unsigned)__cvta_generic_to_shared(own + STAGED_ROW(row) + column);
+    EACH(i, TM / SLICE_K) {
+        const int y = ACC_ROW(SLICE_IDX * (TM / SLICE_K) + i) - row * WIDE;
+        __syncwarp();
+        EACH(j, PACKS_N) {
+            EACH(e, WIDE) {
+                asm volatile("st.shared.f32 [%0], %1;" ::"r"(
+                                 to + (j * LANES_N * WIDE + e) * (int)sizeof(REAL)),
+                             "f"(acc[i * PACKS_N + j].element[e])
+                             : "memory");
+            }
+        }
+        __syncwarp();
+#pragma unroll 4
+        for (int e = lane; e < LANES_M * WN; e += 32) {
+            const int down = y + e / WN * WIDE, x = THREAD_COL - column + e % WN;
+            store_if(down < at.rows && x < at.columns, c + (down * n + x),
+                     own[STAGED_ROW(e / WN) + e % WN]);
+        }
+    }
+}
+#define STORE_TILE(c, at) store_tile(c, n, at, acc, smem + STAGING_AT)
+#endif
 #include "stream_k.h"

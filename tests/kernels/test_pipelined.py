@@ -21,7 +21,7 @@ from kernels.sources import source
 from kernels.space import Config
 from kernels.split_k import REDUCE_THREADS
 from tests.support.kernels.devices import H200, TRANSPOSITIONS, transposed
-from tests.support.kernels.pipelined_configs import BARS, DEVICES, planned, streamed, tile
+from tests.support.kernels.pipelined_configs import BARS, DEVICES, LARGE, planned, streamed, tile
 from tests.support.kernels.pocl_runner import Array, compiled, operands, queue, reference
 from tests.support.shares import share_of
 
@@ -71,6 +71,15 @@ CASES = {
     "tt-streamed-repacked": (streamed(3, PACK_MN=1, GROUP_M=8), 3, (70, 38, 50), 2, 4),
     "nn-streamed-teams": (streamed(4, SLICE_K=2, TN=8, WN=32), 0, (68, 36, 133), 1, 0),
     "tn-streamed-whole": (streamed(2), 2, (36, 40, 37), 1, 0),
+    # Rows of C by way of shared memory: each count of lanes, instead of stages and beside them, with slices of k.
+    "nn-staged": (tile(VECTOR=1, STAGE_C=1), 0, (33, 37, 50), 1, 0),
+    "nt-staged-tall": (tile(STAGE_C=1, TM=8, TN=16, WN=32, BM=256, BN=64, BK=8), 1, (130, 67, 20), 1, 4),
+    "tn-staged-narrow": (tile(STAGE_C=1, TM=8, TN=4, WN=16, BM=64, BN=32), 2, (68, 34, 30), 2, 0),
+    "tt-staged-wide": (tile(STAGE_C=1, TM=4, TN=8, WN=128, BN=128, BK=8), 3, (31, 257, 9), 1, 0),
+    "nn-staged-large": (tile(LARGE, STAGE_C=1, VECTOR=1, STAGES=3), 0, (130, 257, 20), 1, 0),
+    "nn-staged-split": (tile(STAGE_C=1, SPLIT_K=3, SLICE_K=2, TN=8, WN=32, VECTOR=1), 0, (65, 35, 150), 1, 4),
+    "tn-staged-streamed": (streamed(3, STAGE_C=1, VECTOR=1), 2, (70, 33, 70), 2, 0),
+    "nn-staged-repacked": (streamed(2, STAGE_C=1, PACK_MN=1), 0, (33, 66, 70), 1, 0),
     "nn-streamed-idle": (streamed(58), 0, (8, 12, 40), 1, 0),
 }
 

@@ -20,7 +20,7 @@ from kernels.space import Config
 from kernels.split_k import MOST_REDUCERS, REDUCE_THREADS, k_tiles
 from kernels.stream_k import MOST_PARTIALS, stream_k_schedule
 from tests.support.kernels.devices import H200, TRANSPOSITIONS, transposed
-from tests.support.kernels.pipelined_configs import A100, BARS, CUBE, DEVICES, LARGE, planned, streamed, tile
+from tests.support.kernels.pipelined_configs import A100, BARS, CUBE, DEVICES, LARGE, SMALL, planned, streamed, tile
 
 
 @pytest.mark.rotating
@@ -84,7 +84,7 @@ REFUSED = [
     ),
     (tile(BM=64, TM=8, TN=8, WN=32, BK=32, VECTOR=1), RAGGED, H200, "more copies a thread"),
     (tile(BM=64, BN=64, TM=8, TN=8, WN=32), TURNED, H200, "copies whose addresses take"),
-    (tile(BM=256, TM=16, TN=8, WN=32, PACK_MN=1, BK=32), RAGGED, H200, "copies whose addresses take"),
+    (tile(BM=256, TM=16, TN=8, WN=32, PACK_MN=1, BK=32, STAGE_C=1), RAGGED, H200, "copies whose addresses take"),
     (tile(MIN_BLOCKS=2), CUBE, H200, "MIN_BLOCKS that does not limit registers"),
     (
         tile(LARGE, TN=8, WN=64, BN=128, BK=32, MIN_BLOCKS=2),
@@ -96,6 +96,19 @@ REFUSED = [
     (tile(VECTOR=4), RAGGED, H200, "copies of 16 bytes, where rows are not multiples of 16 bytes"),
     (tile(VECTOR=1), CUBE, H200, "copies of one element, where rows are multiples of 16 bytes"),
     (tile(VECTOR=1, PACK_MN=1), RAGGED, H200, "copies of one element, where rows are multiples of 16 bytes"),
+    (
+        tile(LARGE, STAGE_C=1),
+        Problem(2048, 2048, 2048),
+        H200,
+        "C through shared memory, where its rows are whole 16 bytes",
+    ),
+    (tile(VECTOR=1, STAGE_C=1), RAGGED, H200, "C through shared memory, where a tile is small"),
+    (
+        tile(LARGE, VECTOR=1),
+        Problem(2047, 2047, 2047),
+        H200,
+        "C past shared memory, where a tile is large and C's rows are not",
+    ),
     (tile(PACK_MN=1), replace(CUBE, trans_a=True), H200, "packing of operands that need none"),
     (tile(LARGE, PACK_MN=1), Problem(2**15, 2**15 + 1, 2**13), H200, "packed operands of more than 1 GiB"),
     (tile(PACK_MN=1), Problem(8191, 16, 8191), H200, "packing that takes too long beside the product"),
@@ -109,7 +122,7 @@ REFUSED = [
     (tile(STREAM_K_SMS=132), CUBE, H200, "stream-K with small tiles, or other than 256 threads an SM"),
     (tile(LARGE, STREAM_K_SMS=132, BK=32), CUBE, H200, "stream-K with k tiles longer than it needs"),
     (
-        tile(LARGE, STREAM_K_SMS=132, PACK_MN=1),
+        tile(LARGE, STREAM_K_SMS=132, PACK_MN=1, STAGE_C=1),
         Problem(1535, 1535, 1535),
         H200,
         "stream-K of packed operands, with accumulators that leave too few registers",
@@ -171,6 +184,16 @@ def test_copies_of_a_thread_are_counted_as_wide_as_each_side_is_copied() -> None
     assert copies(tile(LARGE, PACK_MN=1), RAGGED) == (128 * 16 // 256 // 4, 256 * 16 // 256 // 4)
     assert copies(tile(LARGE, VECTOR=1), RAGGED) == (128 * 16 // 256, 256 * 16 // 256)
     assert max(max(copies(each, CUBE)) for each in SPACE.legal(CUBE, H200)) <= BITS
+
+
+def test_rows_on_their_way_to_c_lie_in_the_stages_or_behind_those_that_stream_k_fills() -> None:
+    for start in (SMALL | {"BM": 128, "BN": 128, "TN": 8, "WN": 64, "BK": 8}, LARGE):
+        bare = plan(tile(start, VECTOR=1), RAGGED).shared_bytes
+        instead, beside = (
+            plan(tile(start, VECTOR=1, STAGE_C=1, STREAM_K_SMS=sms), RAGGED).shared_bytes for sms in (0, 132)
+        )
+        rows = start["BM"] // start["TM"] * (start["BN"] // start["TN"]) * (start["TN"] + 1) * 4
+        assert (instead, beside) == (max(bare, rows), bare + rows)
 
 
 def test_slices_share_phases_evenly_and_lie_apart() -> None:

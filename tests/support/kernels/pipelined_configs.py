@@ -37,7 +37,9 @@ def streamed(sms: int = FEW_SMS, start: Mapping[str, int] = SMALL, **values: int
 
 
 def tile(start: Mapping[str, int] = SMALL, **values: int) -> Config:
-    return SPACE.config({"MIN_BLOCKS": 1, "STREAM_K_SMS": 0, "SPLIT_K": 1, "GROUP_M": 1} | dict(start) | values)
+    return SPACE.config(
+        {"MIN_BLOCKS": 1, "STREAM_K_SMS": 0, "STAGE_C": 0, "SPLIT_K": 1, "GROUP_M": 1} | dict(start) | values
+    )
 
 
 def planned(chosen: Config, problem: Problem) -> Launch:
