@@ -87,14 +87,18 @@ INNER void store_partials(float *to, const INDEX rows, const INDEX pitch, const 
     }
 }
 
-// Stores an epilogue tile of 64 rows by plain stores: neighbouring threads have neighbouring
-// elements of C's rows, and each goes down a column.
+// Stores an epilogue tile of 64 rows by plain stores: neighbouring threads have neighbouring runs
+// of `w` elements of C's rows, and each goes down a column of them.
+template <int w> struct __align__(w * C_BYTES) Run {
+    STORED element[w];
+};
+template <int w>
 INNER void store_epi_tile(STORED *c, const INDEX m, const INDEX n, const int row, const int column,
                           const int columns, const unsigned char *epi_tile)
 {
-    const int wide = SWAP_AB ? 64 : EPI_COLUMNS, high = SWAP_AB ? columns : 64,
+    const int wide = (SWAP_AB ? 64 : EPI_COLUMNS) / w, high = SWAP_AB ? columns : 64,
               top = SWAP_AB ? column : row;
-    const int x = THREAD_X % 128 % wide, first = THREAD_X % 128 / wide, apart = 128 / wide;
+    const int x = THREAD_X % 128 % wide * w, first = THREAD_X % 128 / wide, apart = 128 / wide;
     const INDEX across = (SWAP_AB ? row : column) + x;
     if (across >= n || (!SWAP_AB && x >= columns)) {
         return;
@@ -104,7 +108,8 @@ INNER void store_epi_tile(STORED *c, const INDEX m, const INDEX n, const int row
     const int at_once = CONSUMERS > 2 ? 2 : 4; // as registers allow
 #pragma unroll at_once
     for (int y = first; y < end; y += apart, to += apart * n) {
-        *to = *(const STORED *)(epi_tile + (SWAP_AB ? epi_offset(x, y) : epi_offset(y, x)));
+        const int at = SWAP_AB ? epi_offset(x, y) : epi_offset(y, x);
+        *(Run<w> *)to = *(const Run<w> *)(epi_tile + at);
     }
 }
 
@@ -131,7 +136,11 @@ INNER void epilogue_tma_store(const TensorMap &map, STORED *c, const INDEX m, co
     fence_proxy_async();
     named_barrier_sync(CONSUMERS > 1 ? 1 + consumer : 1, 128);
     if (!TMA_STORE) {
-        store_epi_tile(c, m, n, row, tile.column + s * EPI_COLUMNS, columns, epi_tile);
+        if ((ADDRESS(c) | n * C_BYTES) % (2 * C_BYTES) == 0) {
+            store_epi_tile<2>(c, m, n, row, tile.column + s * EPI_COLUMNS, columns, epi_tile);
+        } else {
+            store_epi_tile<1>(c, m, n, row, tile.column + s * EPI_COLUMNS, columns, epi_tile);
+        }
     } else if (THREAD_X % 128 == 0) {
         EACH(p, EPI_COLUMNS / TMA_BOX_N * TMA_BOXES) {
             if (p / TMA_BOXES * TMA_BOX_N < columns) {

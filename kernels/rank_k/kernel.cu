@@ -53,24 +53,16 @@
 #include "whole_k.h"
 
 // Lanes that are neighbours along a row store neighbouring elements, whole packs or one each, so
-// that a warp's stores fill sectors whatever C's alignment.
-INNER void store_tile(STORED *c, const INDEX n, const int rows, const int columns, const int wide,
+// that a warp's stores fill sectors whatever C's alignment. If the tile is whole, nothing is asked.
+template <int whole, int run>
+INNER void store_tile(STORED *c, const INDEX n, const int rows, const int columns,
                       const REAL (&acc)[TM][TN])
 {
     EACH(i, TM) {
-        EACH(j, TN / RUN_N) {
-            STORED *const to = c + ROW_AT(i) * n + COLUMN_AT(j * RUN_N);
-            const int left = ROW_AT(i) < rows ? columns - COLUMN_AT(j * RUN_N) : 0;
-            if (wide) {
-                if (left > 0) {
-                    store_run<RUN_N>(to, acc[i] + j * RUN_N);
-                }
-            } else {
-                EACH(e, RUN_N) {
-                    if (e < left) {
-                        store_run<1>(to + e, acc[i] + j * RUN_N + e);
-                    }
-                }
+        EACH(j, TN / run) {
+            const int at = j * run, x = COLUMN_AT(at);
+            if (whole || (ROW_AT(i) < rows && x < columns)) {
+                store_run<run>(c + ROW_AT(i) * n + x, acc[i] + at);
             }
         }
     }
@@ -101,6 +93,13 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     BARRIER();
     multiply(As, Bs, depth, my_row, my_column, acc);
     const int wide = n % RUN_N == 0 && ADDRESS(c) % (RUN_N * sizeof(STORED)) == 0;
-    store_tile(c + (batch * m + row + my_row) * n + column + my_column, n, rows - my_row,
-               columns - my_column, wide, acc);
+    STORED *const to = c + (batch * m + row + my_row) * n + column + my_column;
+    const int my_rows = rows - my_row, my_columns = columns - my_column;
+    if (wide && rows == BM && columns == BN) {
+        store_tile<1, RUN_N>(to, n, my_rows, my_columns, acc);
+    } else if (RUN_N == 1 || !wide) {
+        store_tile<0, 1>(to, n, my_rows, my_columns, acc);
+    } else {
+        store_tile<0, RUN_N>(to, n, my_rows, my_columns, acc);
+    }
 }

@@ -28,8 +28,9 @@ template <typename T, int n> struct __align__(n * sizeof(T)) Run {
 #define AHEAD 1
 #endif
 template <int w> struct Packs {
-    REAL *to[AHEAD]; // null: there is none
+    REAL *to[AHEAD];
     const STORED *from[AHEAD];
+    int wanted[AHEAD]; // else there is none
     int inside[AHEAD]; // else zeros
 };
 
@@ -41,12 +42,12 @@ template <int w> INNER void copy_packs(const Packs<w> &of)
         EACH(e, w) {
             in[u].element[e] = 0;
         }
-        if (of.inside[u]) {
+        if (of.wanted[u] && of.inside[u]) {
             in[u] = *(const Run<STORED, w> *)of.from[u];
         }
     }
     EACH(u, AHEAD) {
-        if (of.to[u] != nullptr) {
+        if (of.wanted[u]) {
             Run<REAL, w> out;
             EACH(e, w) {
                 out.element[e] = READ(in[u].element, e);
@@ -55,36 +56,34 @@ template <int w> INNER void copy_packs(const Packs<w> &of)
         }
     }
 #else
-    if (of.to[0] != nullptr) {
+    if (of.wanted[0]) {
         cp_async(w, of.to[0], of.from[0], of.inside[0]);
     }
 #endif
 }
 
 // Copies w elements each to the lines of a K-major operand, with zeros past k up to the next pack.
-// In global memory the lines are one stretch. A division says where a thread begins; from there it
-// goes on by additions.
+// LINE_THREADS threads go along each line, so that only the line changes from one copy to the next.
+#define LINE_THREADS 8
 template <int side, int run, int w>
 INNER void load_lines(REAL *to, const STORED *from, const int lines, const int depth)
 {
-    const int packs = w == 1 ? PADDED(depth) : depth / w, // of a line
-        down = THREADS / packs, along = THREADS % packs;
-    int line = THREAD_X / packs, x = THREAD_X % packs;
+    constexpr int apart = THREADS / LINE_THREADS;
+    const int packs = w == 1 ? PADDED(depth) : depth / w; // of a line
 #pragma unroll 1
-    while (line < lines) {
-        Packs<w> some;
-        EACH(u, AHEAD) {
-            some.to[u] = line < lines ? to + LINE_OF(line, side, run) * LD_K + x * w : nullptr;
-            some.from[u] = from + (line * (INDEX)depth + x * w);
-            some.inside[u] = line < lines && x * w < depth;
-            line += down;
-            x += along;
-            if (x >= packs) {
-                x -= packs;
-                line++;
+    for (int x = THREAD_X % LINE_THREADS; x < packs; x += LINE_THREADS) {
+#pragma unroll(8 / AHEAD)
+        for (int first = THREAD_X / LINE_THREADS; first < lines; first += apart * AHEAD) {
+            Packs<w> some;
+            EACH(u, AHEAD) {
+                const int line = first + u * apart;
+                some.wanted[u] = line < lines;
+                some.to[u] = to + (LINE_OF(line, side, run) * LD_K + x * w);
+                some.from[u] = from + (line * depth + x * w);
+                some.inside[u] = x * w < depth;
             }
+            copy_packs(some);
         }
-        copy_packs(some);
     }
 }
 
@@ -99,9 +98,10 @@ INNER void load_rows(REAL *to, const STORED *from, const INDEX pitch, const int 
         Packs<w> some;
         EACH(u, AHEAD) {
             const int at = item + u * THREADS, x = at % (side / w) * w, q = at / (side / w);
-            some.to[u] = at < items && x < wanted ? to + q * side + x : nullptr;
+            some.wanted[u] = at < items && x < wanted;
+            some.to[u] = to + (q * side + x);
             some.from[u] = from + (q * pitch + x);
-            some.inside[u] = x < wanted && q < depth;
+            some.inside[u] = q < depth;
         }
         copy_packs(some);
     }

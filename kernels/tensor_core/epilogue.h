@@ -5,6 +5,11 @@
 // swizzled_smem.h.
 #define EPI_ROWS (BM / WM * 16)
 #define EPI_SIZE (EPI_ROWS * BN)
+// Whether C's rows are aligned to two elements, and a thread has registers for a third way to store
+// a tile.
+#define STORES_BY_TWOS(to)               \
+    (ACC_PACKS < 32 && PLANES == 1 &&    \
+     (ADDRESS((to).c) | (to).n * sizeof(STORED)) % (2 * sizeof(STORED)) == 0)
 
 // The tile in C, and for emulated float32 the exponents of its rows and columns.
 struct OutputTile {
@@ -49,28 +54,39 @@ template <int w> INNER Neighbours<w> load_staged(const char *smem, const unsigne
     return all;
 }
 
+// Stores `w` neighbours of a row at once. Those of 32 bits are the first to be evicted from L2,
+// which a large C fills; emulated float32 has no registers for it.
+#ifdef PRECISION_EMULATED
+#define STORE_EVICT_FIRST(to, v) (*(to) = (v))
+#else
+#define STORE_EVICT_FIRST(to, v) __stcs(to, v)
+#endif
 #if defined(DTYPE_FLOAT16) || defined(DTYPE_BFLOAT16)
 #include "cvt_pack.h"
-INNER void store_four(STORED *to, const REAL *v)
+template <int w> INNER void store_run(STORED *to, const REAL *v)
 {
-    *(uint2 *)to = make_uint2(pair_of(v[0], v[1]), pair_of(v[2], v[3]));
-}
-INNER void store_one(STORED *to, const REAL v)
-{
-    *to = (STORED)pair_of(v, 0);
+    if constexpr (w == 4) {
+        *(uint2 *)to = make_uint2(pair_of(v[0], v[1]), pair_of(v[2], v[3]));
+    } else if constexpr (w == 2) {
+        *(unsigned *)to = pair_of(v[0], v[1]);
+    } else {
+        *to = (STORED)pair_of(v[0], 0);
+    }
 }
 #else
-INNER void store_four(STORED *to, const REAL *v)
+template <int w> INNER void store_run(STORED *to, const REAL *v)
 {
-    *(float4 *)to = make_float4(v[0], v[1], v[2], v[3]);
-}
-INNER void store_one(STORED *to, const REAL v)
-{
-    *to = v;
+    if constexpr (w == 4) {
+        STORE_EVICT_FIRST((float4 *)to, make_float4(v[0], v[1], v[2], v[3]));
+    } else if constexpr (w == 2) {
+        STORE_EVICT_FIRST((float2 *)to, make_float2(v[0], v[1]));
+    } else {
+        STORE_EVICT_FIRST(to, v[0]);
+    }
 }
 #endif
 
-// Stores at row `y` and column `x` of the tile; by the element if C's rows are not aligned to four.
+// Stores at row `y` and column `x` of the tile; by the element if C's rows are not aligned to w.
 template <int w> INNER void store_elements(const OutputTile &to, STORED *at, const int y,
                                            const int x, Neighbours<w> v, const int wide)
 {
@@ -83,12 +99,12 @@ template <int w> INNER void store_elements(const OutputTile &to, STORED *at, con
             SCALED_BACK(v.element[j], 0, to.exponents[y], x + j < to.columns ? to.more[x + j] : 0);
     }
 #endif
-    if (w == 4 && wide) {
-        store_four(at, v.element);
+    if (w > 1 && wide) {
+        store_run<w>(at, v.element);
     } else {
         EACH(j, w) {
             if (x + j < to.columns) {
-                store_one(at + j, v.element[j]);
+                store_run<1>(at + j, v.element + j);
             }
         }
     }
@@ -112,7 +128,7 @@ template <int w> INNER void store_round(const OutputTile &to, const char *smem, 
         const int e = i * THREADS, down = C_ROW(ROW_OF(e)), on = COLUMN_OF(e);
         if (EPI_SIZE / w % THREADS == 0 || THREAD_X + e < EPI_SIZE / w) {
             store_elements<w>(to, at + (down * to.n + on), y + down, x + on,
-                              load_staged<w>(smem, (unsigned)(THREAD_X + e)), w == 4);
+                              load_staged<w>(smem, (unsigned)(THREAD_X + e)), 1);
         }
     }
 }

@@ -177,6 +177,8 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
             store_epi_partials(partials + at_c.split * (BM * BN) + i * EPI_SIZE, (char *)smem);
         } else if (wide) {
             store_round<4>(to, (char *)smem, i);
+        } else if (STORES_BY_TWOS(to)) {
+            store_round<2>(to, (char *)smem, i);
         } else {
             store_round<1>(to, (char *)smem, i);
         }
