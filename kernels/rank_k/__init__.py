@@ -13,16 +13,18 @@ from kernels.rules import VECTOR_BYTES, blocks
 from kernels.space import Config
 
 # The most of k that it is for, and the most of which it is the best untuned choice: for float32, but for a large C, for
-# which it is that for all; for TF32; and for elements of 16 bits, where a large C with rows of an odd length cannot be
-# stored in pairs.
+# which it is that for all; for TF32, and there for a large C that TMA cannot store; and for 16 bits, where a large C
+# with rows of an odd length cannot be stored in pairs.
 DEEPEST: Final = DEPTHS[-1]
 SHORT: Final = 32
 SHORT_TF32: Final = 20
-SHORTEST: Final = 16
+SHORT_TF32_LARGE: Final = 28
+SHORT_ODD: Final = 28
 LARGE: Final = 800_000
-LARGE_ODD: Final = 400_000
-# Elements of a C that a batch has many of, of which a tile would be mostly past the edge.
+LARGE_ODD: Final = 300_000
+# Elements of a C that a batch has many of, of which a tile would be mostly past the edge, unless a side is longer.
 SMALL: Final = 128 * 128
+LONG_SIDE: Final = 128
 # cp.async came with sm_80 (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
 COPIES_SINCE: Final = 80
 # What a tile may have past C's edges, beside the tile that has least.
@@ -78,12 +80,17 @@ def _preferred_untuned(problem: Problem, _: Device) -> bool:
     """Whether writing C takes most of the time, as it is to be written."""
     elements = problem.batch * problem.m * problem.n
     if problem.itemsize < FLOAT_BYTES:
-        return problem.k <= SHORTEST and problem.n % 2 == 1 and elements > LARGE_ODD
+        return problem.k <= SHORT_ODD and problem.n % 2 == 1 and elements > LARGE_ODD
     if problem.precision == "tf32":
-        return problem.k <= SHORT_TF32 and (problem.batch == 1 or problem.m * problem.n > SMALL)
+        is_large = elements > LARGE and problem.n % (VECTOR_BYTES // FLOAT_BYTES) > 0
+        return problem.k <= (SHORT_TF32_LARGE if is_large else SHORT_TF32) and _fills_tiles(problem)
     if problem.itemsize == FLOAT_BYTES and problem.m * problem.n > LARGE:
         return True
-    return problem.k <= SHORT and (problem.batch == 1 or problem.m * problem.n > SMALL)
+    return problem.k <= SHORT and _fills_tiles(problem)
+
+
+def _fills_tiles(problem: Problem) -> bool:
+    return problem.batch == 1 or problem.m * problem.n > SMALL or max(problem.m, problem.n) > LONG_SIDE
 
 
 RANK_K: Final = Kernel(

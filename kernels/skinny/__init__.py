@@ -20,6 +20,7 @@ from kernels.skinny.plan import (
     covering_tile,
     each_long,
     has_ring,
+    k_in_flight,
     loads_of_vector,
     long_side,
     plan,
@@ -56,6 +57,7 @@ _BUSY: Final = 0.6
 # Memory is kept half as busy as it can be by so many bytes under way on an SM.
 _CACHE: Final = 1.15
 _LINE_BYTES: Final = 128
+_SECTOR_BYTES: Final = 32
 _PARTS: Final = 0.9
 _HALF_BUSY: Final = 12 * 1024
 # Instructions of a step beside FMAs: one for each pack of either operand that is read, so many for each pack that is
@@ -88,7 +90,14 @@ def _issuing(config: Config, problem: Problem, device: Device, at_once: float, g
         * warps
         / (warps + _HALF_ISSUED)
     )
-    return 2 * blocks(config, problem) * short * long_side(config) * problem.k / peak
+    depth = max(problem.k, k_in_flight(config, problem))  # stages are filled with zeros past the end of k
+    return 2 * blocks(config, problem) * short * long_side(config) * depth / peak
+
+
+def _sectors(config: Config, problem: Problem, together: float) -> float:
+    """Sectors that are read for each one's bytes: pieces of ragged rows across k touch one more, used by no other."""
+    by_k = problem.trans_b if problem.m <= problem.n else not problem.trans_a
+    return 1 if by_k or loads_of_vector(config, problem) == 1 else 1 + (_SECTOR_BYTES - problem.itemsize) / together
 
 
 def _ending(config: Config, problem: Problem, device: Device) -> float:
@@ -105,9 +114,9 @@ def _seconds(config: Config, problem: Problem, device: Device) -> float:
     limits, planned, size = device.limits, plan(config, problem), problem.itemsize
     reads = problem.batch * problem.k * size * max(problem.m, problem.n)
     moved = reads + blocks(config, problem) * short_side(config) * problem.k * size + 2 * planned.workspace_bytes
-    at_once = min(planned.grid / max(limits.sms, 1), config["MIN_BLOCKS"])
+    at_once = min(max(planned.grid / max(limits.sms, 1), 1), config["MIN_BLOCKS"])
     together = coalesced_bytes(config, problem) / loads_of_vector(config, problem)
-    bandwidth = limits.bandwidth * (1 if together >= _LINE_BYTES else _PARTS)
+    bandwidth = limits.bandwidth * (1 if together >= _LINE_BYTES else _PARTS) / _sectors(config, problem, together)
     # A step that is being added is no longer under way: half of one on average.
     ahead = at_once * bytes_in_flight(config, problem) * (1 - 1 / (2 * config["STAGES"]))
     bandwidth *= min(1.0, planned.grid / max(limits.sms, 1) / _BUSY)
