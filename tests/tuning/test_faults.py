@@ -154,6 +154,8 @@ def test_child_without_memory_rejects_and_lives_on(unit: Unit) -> None:
     large = Problem(2048, 2048, 16)
     kernel = CATALOGUE["naive"]
     launch = kernel.launch(kernel.default(large, unit.device), large, unit.device)
+    # The child has the binary by then: what it may run out of is memory for operands.
+    assert isinstance(attempt(unit, kernel.for_problem(launch, PROBLEM), PROBLEM), Measured)
     unit.trials.call(fault_functions.limit_memory, 2**24)
     try:
         outcome = attempt(unit, launch, large)
