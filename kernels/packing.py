@@ -52,6 +52,11 @@ def ragged(problem: Problem) -> int:
     return A * (problem.a_shape[1] % wide > 0) | B * (problem.b_shape[1] % wide > 0)
 
 
+def is_c_ragged(problem: Problem) -> bool:
+    """Whether C's rows are no multiples of 16 bytes: neither TMA nor 16 bytes at once can store them."""
+    return problem.n * problem.itemsize % VECTOR_BYTES > 0
+
+
 def operands_to_realign(packed: int, problem: Problem) -> int:
     """Those of 2-byte elements whose rows are no multiples of 16 bytes and that are not packed, as bits."""
     return ragged(problem) & ~packed if problem.itemsize == HALF_BYTES else 0

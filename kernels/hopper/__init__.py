@@ -11,7 +11,7 @@ from kernels import fp32_emulation, packing
 from kernels.arithmetic import WGMMA
 from kernels.device import Device
 from kernels.hopper.cost_model import least_seconds, seconds
-from kernels.hopper.plan import SPLIT_K_REDUCE, emulated, plan, ragged, tiles
+from kernels.hopper.plan import SPLIT_K_REDUCE, emulated, plan, tiles
 from kernels.hopper.space import PARTS, RULES, SPACE, SPLITS, enough_stages, groups, not_for_tma, stays
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
@@ -96,7 +96,7 @@ def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int], c
     packed, realigned = copied
     own = {
         "BK": 32 if problem.precision == "tf32" else 64,
-        "TMA_STORE": int(not ragged(problem)),
+        "TMA_STORE": int(not packing.is_c_ragged(problem)),
         "PROMOTE_K": _promotion(problem.k) if emulated(problem) else 0,
         "SWAP_AB": swap,
         "PACK_K": packed,

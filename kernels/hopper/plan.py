@@ -134,11 +134,6 @@ def splits_of(config: Config, problem: Problem) -> int:
     return splits if splits == 1 or partials_bytes(config, problem, splits) <= PARTIALS_BYTES else 1
 
 
-def ragged(problem: Problem) -> bool:
-    """Whether C's rows are no multiples of 16 bytes, which TMA cannot store."""
-    return problem.n * problem.itemsize % VECTOR_BYTES > 0
-
-
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config, with the steps that pack or split operands before and reduce split k after."""
     splits = splits_of(config, problem)

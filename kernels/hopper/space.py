@@ -21,7 +21,6 @@ from kernels.hopper.plan import (
     partials_bytes,
     pieces,
     planes,
-    ragged,
     shared_bytes,
     stage_bytes,
     swizzle_bytes,
@@ -137,7 +136,7 @@ def _as_needed(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _as_rows_are(config: Config, problem: Problem, _: Device) -> bool:
-    return config["TMA_STORE"] == (not ragged(problem))
+    return config["TMA_STORE"] == (not packing.is_c_ragged(problem))
 
 
 def _copied(config: Config, problem: Problem, _: Device) -> bool:

@@ -7,10 +7,10 @@ from typing import Final
 from kernels.cost_model import lightest
 from kernels.device import Device
 from kernels.kernel import Kernel
-from kernels.packing import PACK_MN_MAJOR, packed_bytes
+from kernels.packing import PACK_MN_MAJOR, is_c_ragged, packed_bytes
 from kernels.pipelined.cost_model import LAUNCH, seconds
 from kernels.pipelined.plan import SPLIT_K_REDUCE, plan
-from kernels.pipelined.space import BUSY_THREADS, SPACE, STAGED_TILE, is_c_ragged, is_ragged
+from kernels.pipelined.space import BUSY_THREADS, SPACE, STAGED_TILE, is_ragged
 from kernels.problem import Problem
 from kernels.register_tiled.space import SPLITS
 from kernels.space import Config

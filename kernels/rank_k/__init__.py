@@ -6,6 +6,7 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.kernel import Kernel, Sizes
+from kernels.packing import is_c_ragged
 from kernels.problem import Problem
 from kernels.rank_k.plan import FLOAT_BYTES, plan, real_bytes
 from kernels.rank_k.space import DEPTHS, SPACE, widest_run
@@ -82,7 +83,7 @@ def _preferred_untuned(problem: Problem, _: Device) -> bool:
     if problem.itemsize < FLOAT_BYTES:
         return problem.k <= SHORT_ODD and problem.n % 2 == 1 and elements > LARGE_ODD
     if problem.precision == "tf32":
-        is_large = elements > LARGE and problem.n % (VECTOR_BYTES // FLOAT_BYTES) > 0
+        is_large = elements > LARGE and is_c_ragged(problem)
         return problem.k <= (SHORT_TF32_LARGE if is_large else SHORT_TF32) and _fills_tiles(problem)
     if problem.itemsize == FLOAT_BYTES and problem.m * problem.n > LARGE:
         return True

@@ -20,6 +20,7 @@ from kernels.skinny.plan import (
     covering_tile,
     each_long,
     has_ring,
+    is_long_by_k,
     k_in_flight,
     loads_of_vector,
     long_side,
@@ -96,8 +97,9 @@ def _issuing(config: Config, problem: Problem, device: Device, at_once: float, g
 
 def _sectors(config: Config, problem: Problem, together: float) -> float:
     """Sectors that are read for each one's bytes: pieces of ragged rows across k touch one more, used by no other."""
-    by_k = problem.trans_b if problem.m <= problem.n else not problem.trans_a
-    return 1 if by_k or loads_of_vector(config, problem) == 1 else 1 + (_SECTOR_BYTES - problem.itemsize) / together
+    if is_long_by_k(config, problem) or loads_of_vector(config, problem) == 1:
+        return 1
+    return 1 + (_SECTOR_BYTES - problem.itemsize) / together
 
 
 def _ending(config: Config, problem: Problem, device: Device) -> float:

@@ -111,17 +111,21 @@ def covering_tile(side: int) -> int:
     return next(each for each in SHORT_SIDES if each >= part)
 
 
+def is_long_by_k(config: Config, problem: Problem) -> bool:
+    """Whether the long operand is contiguous along k: LONG_BY_K of kernel.cu."""
+    return problem.trans_b if config["BM"] < config["BN"] else not problem.trans_a
+
+
 def loads_of_vector(config: Config, problem: Problem) -> int:
     """How many loads bring a vector of the long operand: as many as it has elements where its rows are ragged."""
-    by_k = problem.trans_b if config["BM"] < config["BN"] else not problem.trans_a
-    row = problem.k if by_k else max(problem.m, problem.n)
+    row = problem.k if is_long_by_k(config, problem) else max(problem.m, problem.n)
     return vector(problem) if row % vector(problem) else 1
 
 
 def coalesced_bytes(config: Config, problem: Problem) -> int:
     """Contiguous bytes of the long operand that neighbouring threads read at once."""
-    by_k = problem.trans_b if config["BM"] < config["BN"] else not problem.trans_a
-    return (config["SLICE_K"] if by_k else long_side(config) // each_long(config)) * vector(problem) * problem.itemsize
+    neighbours = config["SLICE_K"] if is_long_by_k(config, problem) else long_side(config) // each_long(config)
+    return neighbours * vector(problem) * problem.itemsize
 
 
 def split_k(config: Config, problem: Problem) -> tuple[int, int, int]:

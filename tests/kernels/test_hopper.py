@@ -53,6 +53,13 @@ def test_half_operands_are_multiplied_in_any_order(turned: tuple[bool, bool], sw
     expect_exact(Problem(72, 88, 136, dtype="bfloat16", **orders(turned)), **own)
 
 
+@pytest.mark.parametrize("kind", [HALF, TF32], ids=["bfloat16", "tf32"])
+@pytest.mark.parametrize("own", [{"BN": 48}, UPSIDE | {"BM": 48}], ids=["upright", "swapped"])
+@pytest.mark.parametrize("n", [90, 91])
+def test_rows_that_tma_cannot_store_go_by_twos_or_by_the_element(n: int, own: dict[str, int], kind: Any) -> None:
+    expect_exact(Problem(72, n, 64, trans_b=True, **kind), **own)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_tf32_operands_of_any_order_have_no_bank_conflicts(turned: tuple[bool, bool]) -> None:

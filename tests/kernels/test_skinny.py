@@ -17,7 +17,7 @@ from kernels.device import Device
 from kernels.launch import COUNTERS, Launch
 from kernels.problem import Problem
 from kernels.skinny import SKINNY
-from kernels.skinny.plan import SHORT_SIDES, long_side, register_limit, short_side, threads
+from kernels.skinny.plan import SHORT_SIDES, k_in_flight, long_side, register_limit, short_side, threads
 from kernels.space import Config
 from tests.support.kernels.devices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS, transposed
 from tests.support.kernels.pocl_runner import Array, compiled, multiplied, operands, queue, reference
@@ -302,6 +302,18 @@ def test_configs_that_differ_in_slices_of_k_share_a_binary() -> None:
 @pytest.mark.parametrize(("m", "n", "suited"), [(32, 5000, True), (5000, 1, True), (33, 5000, False), (64, 64, False)])
 def test_only_a_short_side_suits(m: int, n: int, *, suited: bool) -> None:
     assert SKINNY.covers(Problem(m, n, 1000), H200) is suited
+
+
+def test_default_reads_ragged_rows_across_k_in_long_pieces() -> None:
+    """Tiles of 16 columns took three times as long as ones of 128 on an H100 (docs/kernel-log.md)."""
+    ragged = SKINNY.default(Problem(1, 2306, 3360, trans_a=True), H200)
+    assert long_side(ragged) >= 64
+    assert SKINNY.default(Problem(9, 5363, 479), H200)["BN"] >= 64
+
+
+def test_default_has_less_than_twice_a_short_k_in_flight() -> None:
+    problem = Problem(1, 7, 410, trans_a=True)
+    assert k_in_flight(SKINNY.default(problem, H200), problem) < 2 * problem.k
 
 
 @pytest.mark.slow

@@ -69,6 +69,8 @@ CASES = {
         2,
         8,
     ),
+    "float16-nn-even-rows": ("float16", tile(), 0, (33, 38, 40), 2, 0),
+    "float32-nt-even-rows": ("float32", tile(BN=64, WN=64), 1, (20, 70, 33), 1, 8),
     "float32-nn": ("float32", tile(), 0, (40, 36, 72), 2, 0),
     "float32-nt": ("float32", tile(BN=64, WN=64), 1, (33, 68, 40), 1, 4),
     "float32-tn": ("float32", tile(BM=64, WM=64, BK=16), 2, (68, 36, 50), 1, 0),

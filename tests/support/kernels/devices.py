@@ -75,7 +75,7 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (128, 128, 8, 4, 32, 1, 0, 16, 4, 1, 1, 1),
         (64, 128, 8, 4, 32, 1, 0, 32, 3, 2, 1, 1),
     ],
-    # One team and four, copies of an element and of four, operands copied before.
+    # One team and four, copies of an element and of four, operands copied before, C through shared memory.
     "pipelined": [
         (32, 32, 0, 1, 1, 4, 4, 16, 4, 0, 4, 0, 64, 4, 1),
         (128, 256, 0, 1, 1, 8, 16, 128, 1, 0, 4, 0, 16, 4, 1),

@@ -10,9 +10,10 @@ import numpy as np
 from app.dtypes import numpy_dtype
 from kernels.fp32_emulation import PROMOTIONS
 from kernels.hopper import HOPPER
-from kernels.hopper.plan import emulated, ragged
+from kernels.hopper.plan import emulated
 from kernels.hopper.space import SPACE, not_for_tma
 from kernels.launch import Build, Launch, dtype_macros
+from kernels.packing import is_c_ragged
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200 as PLAIN
@@ -54,7 +55,7 @@ def tile(problem: Problem, **values: int) -> Config:
     given: dict[str, int] = SMALL | {"SWAP_AB": 0, "REALIGN": 0, "BLOCKS": 0} | values
     own = {
         "BK": 32 if problem.precision == "tf32" else 64,
-        "TMA_STORE": int(not ragged(problem)),
+        "TMA_STORE": int(not is_c_ragged(problem)),
         "PROMOTE_K": PROMOTIONS[0] if emulated(problem) else 0,
         "PACK_K": not_for_tma(Config.of(given), problem) & ~given["REALIGN"],
     }
