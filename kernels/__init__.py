@@ -9,10 +9,12 @@ from typing import Final
 from kernels.batched import BATCHED
 from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.double_tensor import DOUBLE_TENSOR
+from kernels.gemv import GEMV
 from kernels.hopper import HOPPER
 from kernels.kernel import Kernel
 from kernels.lessons import LESSONS
 from kernels.naive import NAIVE
+from kernels.outer import OUTER
 from kernels.pipelined import PIPELINED
 from kernels.rank_k import RANK_K
 from kernels.register_tiled import REGISTER_TILED
@@ -24,7 +26,7 @@ from kernels.wmma import WMMA
 
 _LADDER: Final = (
     *(NAIVE, TILED, REGISTER_TILED, PIPELINED, SKINNY, BATCHED, TALL, DOUBLE_TENSOR),
-    *(WMMA, TENSOR_CORE, HOPPER, DIRECT_TENSOR, RANK_K),
+    *(WMMA, TENSOR_CORE, HOPPER, DIRECT_TENSOR, RANK_K, GEMV, OUTER),
 )
 # What is tuned and serves, and this with the lessons, which are asked for by name alone.
 CATALOGUE: Final[Mapping[str, Kernel]] = MappingProxyType({entry.name: entry for entry in _LADDER})

@@ -18,12 +18,11 @@ A: Final = 1
 B: Final = 2
 # The square that a block copies, and its threads, as in both steps.
 SIDE: Final = 64
+THREADS: Final = 256
+# The short side up to which tensor cores are slower on ragged rows, and the k below which they are as fast there.
 THIN: Final = 4
-# The same where the producer of hopper realigns rows, and the k below which tensor cores are as fast there.
-THIN_REALIGNED: Final = 2
 SHORT_K: Final = 512
 HALF_BYTES: Final = 2
-THREADS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +61,14 @@ def operands_to_realign(packed: int, problem: Problem) -> int:
     return ragged(problem) & ~packed if problem.itemsize == HALF_BYTES else 0
 
 
-def is_worth_packing(problem: Problem, device: Device) -> bool:
+def is_worth_packing(problem: Problem, _: Device) -> bool:
     """Whether tensor cores are as fast as skinny, which packs nothing, untuned.
 
     In 16 bits they are not where C has a short side, rows are ragged and k is long.
     """
     if problem.itemsize > HALF_BYTES or not ragged(problem):
         return True
-    thin = THIN_REALIGNED if device.architecture == "sm_90" else THIN
-    return min(problem.m, problem.n) > thin or problem.k < SHORT_K
+    return min(problem.m, problem.n) > THIN or problem.k < SHORT_K
 
 
 def packed_k_major(problem: Problem, which: int, first: int) -> PackedOperands:

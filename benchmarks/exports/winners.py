@@ -31,6 +31,8 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "tall": Problem(131072, 64, 64),
     "wmma": Problem(1000, 1016, 1003, dtype="float16", trans_a=True),
     "direct_tensor": Problem(4096, 4096, 32, dtype="float16"),
+    "gemv": Problem(1, 4096, 1024, trans_b=True),
+    "outer": Problem(1318, 291, 1, dtype="bfloat16"),
 }
 _GRACE: Final = 30.0  # seconds over a budget
 _ROUNDS: Final = ("report", "final", "search")  # by how much their times are worth

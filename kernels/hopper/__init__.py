@@ -125,9 +125,7 @@ def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterat
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether tensor cores are, and tensor_core is not the faster one, which can do without packing."""
-    if not packing.is_worth_packing(problem, device):
-        return False
+    """Whether tensor_core is not the faster one, which can do without packing."""
     other = TENSOR_CORE.default(problem, device)
     if emulated(problem) or other["PACK_K"] or not packing.ragged(problem):
         return True

@@ -94,8 +94,3 @@
 #define CONSUMER_REG_ALLOC()
 #endif
 #define CLUSTER_SIZE (CLUSTER * CLUSTER_K)
-#if CLUSTER_SIZE > 1
-#define CLUSTER_DIMS __cluster_dims__(CLUSTER_SIZE, 1, 1)
-#else
-#define CLUSTER_DIMS
-#endif

@@ -54,11 +54,7 @@ INNER void mbarrier_wait(const unsigned barrier, const unsigned phase)
     } while (!ended);
 }
 
-// Barrier of all threads of the cluster, with release and acquire.
-INNER void cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-}
+#include "cluster.h"
 
 // Publishes the initialised mbarriers. Without a cluster the producer only arrives: it need not
 // wait for the consumers.
@@ -72,15 +68,6 @@ INNER void sync_barrier_init(const bool producer)
     } else {
         named_barrier_sync(0, THREADS);
     }
-}
-
-INNER unsigned cta_rank_in_cluster()
-{
-    unsigned rank = 0;
-#if CLUSTER_SIZE > 1
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-#endif
-    return rank;
 }
 
 // TMA load of a box into shared memory; its bytes complete the barrier's transaction count.

@@ -337,15 +337,14 @@ def test_defaults_and_what_the_rules_leave_spill_nothing(architecture: str, tmp_
 @pytest.mark.parametrize(
     ("problem", "first"),
     [
-        (Problem(1, 1358, 2062, dtype="float16", trans_a=True), "skinny"),
-        (Problem(3355, 2, 6293, dtype="bfloat16"), "skinny"),
+        (Problem(1, 1358, 2062, dtype="float16", trans_a=True), "gemv"),
+        (Problem(3355, 2, 6293, dtype="bfloat16"), "gemv"),
         (Problem(3355, 3, 6293, dtype="bfloat16"), "hopper"),
-        (Problem(1, 2829, 206, dtype="float16"), "hopper"),
-        (Problem(1, 4096, 4096, dtype="float16"), "hopper"),
+        (Problem(1, 4096, 4096, dtype="float16"), "gemv"),
         (Problem(13, 39, 2053, dtype="bfloat16"), "hopper"),
     ],
 )
-def test_untuned_halves_are_its_where_a_very_thin_c_has_ragged_rows_and_a_long_k(problem: Problem, first: str) -> None:
+def test_untuned_halves_are_gemvs_where_c_is_very_thin_and_else_tensor_cores(problem: Problem, first: str) -> None:
     device = replace(H200, limits=replace(H200.limits, tensor_float16=989e12, tensor_bfloat16=989e12))
     assert untuned(problem, device)[0].name == first
 

@@ -29,7 +29,7 @@ NAMES = tuple(CATALOGUE)
 
 def test_the_catalogue_is_in_ladder_order_and_gives_kernels_by_name() -> None:
     ladder = ["naive", "tiled", "register_tiled", "pipelined", "skinny", "batched", "tall", "double_tensor"]
-    ladder += ["wmma", "tensor_core", "hopper", "direct_tensor", "rank_k"]
+    ladder += ["wmma", "tensor_core", "hopper", "direct_tensor", "rank_k", "gemv", "outer"]
     assert list(CATALOGUE) == ladder
     assert all(kernel(name) is CATALOGUE[name] and CATALOGUE[name].name == name for name in CATALOGUE)
     with pytest.raises(KeyError):
@@ -114,7 +114,9 @@ def test_launches_of_one_config_on_problems_of_a_class_share_its_build() -> None
     assert turned.build == replace(one.build, macros=turned.build.macros) != one.build
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"hopper", "direct_tensor"}))  # these count pieces of work
+@pytest.mark.parametrize(
+    "name", sorted(set(NAMES) - {"hopper", "direct_tensor", "outer"})
+)  # these count pieces of work
 def test_the_grid_does_not_end_at_65535_but_at_2_to_the_31(name: str) -> None:
     entry, whole = CATALOGUE[name], {"BATCH_PER_BLOCK": 1, "TILES": 1, "SPLIT_K": 1}
     chosen = entry.space.config({name: whole.get(name, value) for name, value in config(name, EDGES[name][0]).items()})
@@ -163,6 +165,9 @@ def test_a_launch_gives_every_macro_and_a_text_that_includes_nothing(name: str) 
 
 def block(name: str, chosen: Config) -> tuple[int, int]:
     """Threads of a block: one for each element, one for each TM x TN, a warp for each WM x WN, or so many."""
+    if name in {"outer", "gemv"}:
+        long = chosen.get("BN" if chosen.get("LONG_N") else "BM", 0)
+        return chosen.get("THREADS") or long // chosen["EACH_LONG"] * chosen["SLICE_K"], 1
     bm, bn, teams = chosen["BM"], chosen["BN"], chosen.get("SLICE_K", 1) * chosen.get("BATCH_PER_BLOCK", 1)
     if "TM" in chosen:
         return teams * (bm // chosen["TM"]) * (bn // chosen["TN"]), 1

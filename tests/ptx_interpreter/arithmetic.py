@@ -28,6 +28,7 @@ UNARY: Final[dict[str, Callable[[Array], Array]]] = {
     "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "rcp": np.reciprocal, "ex2": np.exp2, "lg2": np.log2,
     "rsqrt": lambda x: 1 / np.sqrt(x),
 }  # fmt: skip
+_LONGEST: Final = 8
 WIDER: Final = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 MODES: Final = frozenset({"rn", "rz", "rm", "rp"})
 
@@ -53,6 +54,9 @@ class Arithmetic(Registers):
             self.put(operands[0], self._whole(name, rest, x, y))
 
     def _whole(self, name: str, rest: tuple[str, ...], x: Array, y: Array) -> Array:
+        if name == "mul" and rest[0] == "hi" and x.itemsize == _LONGEST:  # NumPy has no wider integer
+            high = [(int(one) * int(other)) >> 64 for one, other in zip(*np.broadcast_arrays(x, y), strict=True)]
+            return np.array(high, x.dtype)
         if name == "mul" and rest[0] in {"wide", "hi"}:
             wide = np.dtype(TYPES[WIDER[rest[-1]]])
             product = x.astype(wide) * y.astype(wide)

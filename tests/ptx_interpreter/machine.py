@@ -23,7 +23,7 @@ class Machine:
 
     def __init__(self, text: str) -> None:
         self.program, self.conflicts = Program(text), 0
-        self.kind = Hopper if any(word in text for word in ("mbarrier", "wgmma", ".bulk")) else Block
+        self.kind = Hopper if any(word in text for word in ("mbarrier", "wgmma", ".bulk", "mapa")) else Block
 
     def launch(
         self,

@@ -99,7 +99,12 @@ def is_legal(kernel: Kernel, config: Config, problem: Problem) -> bool:
 @pytest.mark.rotating
 @pytest.mark.parametrize(
     ("name", "dtype", "precision"),
-    [("direct_tensor", "float16", "strict"), ("rank_k", "float32", "tf32"), ("rank_k", "bfloat16", "strict")],
+    [
+        ("direct_tensor", "float16", "strict"),
+        ("rank_k", "float32", "tf32"),
+        ("rank_k", "bfloat16", "strict"),
+        ("outer", "float16", "strict"),
+    ],
 )
 @pytest.mark.parametrize("sizes", [(4096, 4096), (699, 1657), (300, 400), (6, 10)])
 def test_what_has_all_of_k_in_a_tile_is_never_asked_for_more(

@@ -92,6 +92,16 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (128, 64, 8, 8, 8, 8, 1, 1),
         (32, 128, 32, 4, 4, 16, 4, 2),
     ],
+    # Each side long, one row and eight, one warp along k and many, single elements and vectors, clusters and none.
+    "gemv": [
+        (1, 1, 1, 1, 1024, 1, 4, 1),
+        (1, 4, 64, 4, 4, 4, 2, 2),
+        (0, 128, 8, 1, 2, 4, 1, 1),
+        (0, 16, 2, 1, 32, 1, 8, 8),
+        (1, 1, 256, 1, 1, 1, 1, 1),
+    ],
+    # A vector of a thread and several.
+    "outer": [(1, 4, 1, 64), (4, 2, 1, 128), (3, 4, 4, 256), (2, 2, 2, 512)],
     # Several products a block and one, a product in tiles, one stage and four.
     "batched": [
         (16, 16, 4, 4, 16, 8, 1, 1),
@@ -174,6 +184,8 @@ HOMES: dict[str, list[tuple[int, int, int, int]]] = {
     "batched": [(16, 16, 16, 4096), (64, 64, 64, 512)],
     "tall": [(131072, 64, 64, 1), (64, 131072, 64, 1)],
     "skinny": [(1, 4096, 4096, 1), (4096, 4, 4096, 1), (16, 4096, 4096, 1)],
+    "gemv": [(1, 4096, 4096, 1), (4096, 1, 4096, 1), (4, 4096, 4096, 1), (4096, 2, 4096, 1)],
+    "outer": [(999, 1001, 1, 1), (999, 1001, 2, 1), (999, 1001, 3, 1), (999, 1001, 4, 1)],
     "double_tensor": [(1024, 1024, 1024, 1)],
     "tensor_core": [
         (1024, 1024, 1024, 1),

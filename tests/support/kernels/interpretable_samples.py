@@ -37,6 +37,9 @@ FOR_LARGE: Final = (
 # Problems asked for a config, configs asked whether they take long, and parameters of which rare values are sought.
 ATTEMPTS: Final = 200
 TRIED: Final = 20
+# Of kernels without a tile, or without a k tile.
+SIDES: Final = (1, 8, 32)
+K_STEP: Final = 64
 SETTLED: Final = 3
 MOST: Final = 200  # rounds: some three seconds
 
@@ -65,9 +68,9 @@ def small(kernel: Kernel, number: int, seeded: str) -> Sample:
 
 def rounds(launch: Launch) -> int:
     """Phases that blocks are in, one after the other; starts and ends of a tile count as two, split operands twice."""
-    config, problem = launch.config, launch.problem
+    config, problem = KERNELS[launch.kernel].modelled(launch.config), launch.problem
     tiles = problem.batch * -(-problem.m // config["BM"]) * -(-problem.n // config["BN"])
-    k_tiles = -(-problem.k // config["BK"]) + 2 * config.get("SPLIT_K", 1)
+    k_tiles = -(-problem.k // config.get("BK", K_STEP)) + 2 * config.get("SPLIT_K", 1)
     return tiles * k_tiles * (2 if problem.precision == "emulated" else 1)
 
 
@@ -82,8 +85,9 @@ def on_few(kernel: Kernel, device: Device, rng: Random) -> Kernel:
 
 def _problem(kernel: Kernel, kind: tuple[str, str], rng: Random) -> Problem:
     near = rng.choice(NEAR)
-    m, n = (rng.choice(kernel.space.parameters[side]) * rng.choice(TILES) + rng.choice(near) for side in ("BM", "BN"))
-    k = rng.choice(kernel.space.parameters["BK"]) * rng.choice(PHASES) + rng.choice(near)
+    sizes = {"BM": SIDES, "BN": SIDES, "BK": (K_STEP,), **kernel.space.parameters}
+    m, n = (rng.choice(sizes[side]) * rng.choice(TILES) + rng.choice(near) for side in ("BM", "BN"))
+    k = rng.choice(sizes["BK"]) * rng.choice(PHASES) + rng.choice(near)
     turned = rng.random() < 0.5, rng.random() < 0.5
     return Problem(max(1, m), max(1, n), max(1, k), rng.choice(BATCHES), *kind, *turned)
 

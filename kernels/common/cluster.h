@@ -1,0 +1,22 @@
+// A cluster's blocks (PTX ISA, "Cluster of Cooperative Thread Arrays"; from sm_90). The including
+// file defines CLUSTER_SIZE, its blocks.
+#if CLUSTER_SIZE > 1
+#define CLUSTER_DIMS __cluster_dims__(CLUSTER_SIZE, 1, 1)
+#else
+#define CLUSTER_DIMS
+#endif
+
+// Barrier of all threads of the cluster, with release and acquire.
+INNER void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+INNER unsigned cta_rank_in_cluster()
+{
+    unsigned rank = 0;
+#if CLUSTER_SIZE > 1
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return rank;
+}

@@ -1,0 +1,101 @@
+// Sums over the threads that share k: those of a warp by shuffles (PTX ISA, "shfl.sync"), a block's
+// warps through shared memory, a cluster's blocks through each other's shared memory (PTX ISA,
+// "mapa"). The order is fixed, so that results are deterministic. The including file defines:
+//
+// SHORT, LONG, EACH_LONG  the tile, and a thread's elements along its long side
+// LONG_AT(e)              where those lie
+// SLICE_IDX, SLICE_K      which part of k the thread has; neighbours in a warp are LANES_APART
+// CLUSTER_K               blocks that share k
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
+#define LANES_APART (LONG_BY_K ? 1 : LONG_THREADS)
+#define WARP_SLICES (32 / LANES_APART < 1 ? 1 : MIN(SLICE_K, 32 / LANES_APART))
+#define WARPS_K (SLICE_K / WARP_SLICES)
+// A line of shared memory has the sums of all warps for an element of the tile.
+#define LINE (WARPS_K == 1 ? 1 : WARPS_K + 1)
+#define ELEMENTS (SHORT * LONG)
+#define TOTALS (ELEMENTS * LINE)
+#define SMEM_SIZE (TOTALS + (CLUSTER_K > 1 ? ELEMENTS : 0))
+
+// Adds up `count` lanes that are `apart`; each of them has the sum.
+template <int count, int apart> INNER REAL sum_of_lanes(REAL sum)
+{
+#pragma unroll
+    for (int lanes = count / 2; lanes > 0; lanes /= 2) {
+        sum += __shfl_xor_sync(0xFFFFFFFF, sum, lanes * apart);
+    }
+    return sum;
+}
+
+INNER void reduce_slices(REAL *smem, const REAL (&acc)[SHORT][EACH_LONG])
+{
+    EACH(s, SHORT) {
+        EACH(e, EACH_LONG) {
+            const REAL sum = sum_of_lanes<WARP_SLICES, LANES_APART>(acc[s][e]);
+            if (SLICE_IDX % WARP_SLICES == 0) {
+                smem[(s * LONG + LONG_AT(e)) * LINE + SLICE_IDX / WARP_SLICES] = sum;
+            }
+        }
+    }
+    BARRIER();
+}
+
+// C's elements are `down` apart along the tile's short side and `along` apart along its long one.
+INNER void store_element(STORED *c, const int element, const INDEX down, const INDEX along,
+                         const int shorts, const int longs, const REAL sum)
+{
+    const int s = element / LONG, l = element % LONG;
+    if (s < shorts && l < longs) {
+        WRITE(c, s * down + l * along, sum);
+    }
+}
+
+#if CLUSTER_K > 1
+#ifdef DTYPE_FLOAT64
+#define LOAD_SHARED_CLUSTER "ld.shared::cluster.f64"
+#define REGISTER "=d"
+#else
+#define LOAD_SHARED_CLUSTER "ld.shared::cluster.f32"
+#define REGISTER "=f"
+#endif
+INNER REAL read_of_block(const REAL *at, const unsigned block)
+{
+    REAL value;
+    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %1, %2;" LOAD_SHARED_CLUSTER
+                 " %0, [there];}"
+                 : REGISTER(value)
+                 : "r"((unsigned)__cvta_generic_to_shared(at)), "r"(block));
+    return value;
+}
+#endif
+
+// Each element's warps are added up by as many lanes.
+INNER void store_sums(REAL *smem, STORED *c, const INDEX down, const INDEX along, const int shorts,
+                      const int longs)
+{
+    constexpr int items = ELEMENTS * WARPS_K;
+    EACH(i, (items + THREADS - 1) / THREADS) {
+        const int item = i * THREADS + THREAD_X, element = item / WARPS_K, warp = item % WARPS_K;
+        const REAL sum =
+            sum_of_lanes<WARPS_K, 1>(item < items ? smem[element * LINE + warp] : (REAL)0);
+        if (item >= items || warp > 0) {
+            continue;
+        }
+#if CLUSTER_K > 1
+        smem[TOTALS + element] = sum;
+#else
+        store_element(c, element, down, along, shorts, longs, sum);
+#endif
+    }
+#if CLUSTER_K > 1
+    cluster_sync();
+    for (int element = cta_rank_in_cluster() * THREADS + THREAD_X; element < ELEMENTS;
+         element += CLUSTER_K * THREADS) {
+        REAL sum = 0;
+        EACH(block, CLUSTER_K) {
+            sum += read_of_block(smem + TOTALS + element, block);
+        }
+        store_element(c, element, down, along, shorts, longs, sum);
+    }
+    cluster_sync(); // others read this block's sums until then
+#endif
+}

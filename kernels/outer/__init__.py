@@ -1,0 +1,62 @@
+"""outer: a k of a few elements; C is stored in aligned vectors as it lies in memory, whatever its rows are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.device import Device
+from kernels.kernel import Kernel, Sizes
+from kernels.outer.plan import block_elements, blocks, plan
+from kernels.outer.space import DEPTHS, SPACE
+from kernels.problem import Problem
+from kernels.rules import VECTOR_BYTES
+from kernels.space import Config
+
+DEEPEST: Final = DEPTHS[-1]
+# Products up to which it is the fastest untuned choice.
+PRODUCTS: Final = 500_000
+# cvt to a pair of bfloat16 came with sm_80 (PTX ISA, "cvt").
+PAIRS_SINCE: Final = 80
+# Threads of a block of the default: fewer where every SM has less than so many blocks.
+_BLOCKS: Final = (256, 128, 64)
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    """The largest block of which each SM has one; else the smallest."""
+    depth = next((each for each in DEPTHS if each >= problem.k), DEEPEST)
+    widest = VECTOR_BYTES // problem.itemsize
+    vector = widest if widest <= problem.n else widest // 2
+    found = [Config.of({"BK": depth, "VECTOR": vector, "PACKS": 1, "THREADS": threads}) for threads in _BLOCKS]
+    legal = [each for each in found if SPACE.refusal(each, problem, device) is None]
+    if not legal:
+        return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+    return next((each for each in legal if blocks(each, problem) >= device.limits.sms), legal[-1])
+
+
+def _modelled(config: Config) -> Config:
+    """A block's elements of C as a row: A is read once for each, B for each row."""
+    return Config.of({"BM": 1, "BN": block_elements(config), "BK": config["BK"]})
+
+
+def _preferred_untuned(problem: Problem, _: Device) -> bool:
+    """Whether C is small: operands come once for every vector of C, which a large one does not hide."""
+    return problem.batch * problem.m * problem.n * problem.k <= PRODUCTS
+
+
+OUTER: Final = Kernel(
+    name="outer",
+    summary="A k of a few elements: C in aligned vectors as it lies in memory, across the ends of its rows.",
+    file="outer/kernel.cu",
+    space=SPACE,
+    dtypes=("float32", "float64", "float16", "bfloat16"),
+    precisions=("strict", "tf32"),
+    platforms=("cuda",),
+    plan=plan,
+    default=_default,
+    sizes=Sizes(k_most=DEEPEST),
+    preferred_untuned=_preferred_untuned,
+    min_capability=PAIRS_SINCE,
+    whole_k=True,
+    modelled=_modelled,
+    shapes=f"k of at most {DEEPEST}",
+)
