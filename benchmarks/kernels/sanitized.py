@@ -62,7 +62,8 @@ class Case:
         tiles, slices = self.config.get("TILES", 1) + 1, self.config.get("SPLIT_K", 1)
         least = least_k(self.config) if self.own.precision == "emulated" else 0
         deep = PHASES * slices * self.config.get("BK", 16) + least
-        most = [tiles * self.config["BM"], tiles * self.config["BN"], deep]
+        tile = CATALOGUE[self.kernel].modelled(self.config)
+        most = [tiles * tile["BM"], tiles * tile["BN"], deep]
         batch = min(self.own.batch, 3 * self.config.get("BATCH_PER_BLOCK", 1) + 1)
         sizes = (self.own.m, self.own.n, self.own.k)
         small = [

@@ -34,6 +34,7 @@
 #error "TRANS_B must be defined"
 #endif
 #include "dtype.h"
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
 #define SHORT (LONG_N ? BM : BN)
 #define LONG (LONG_N ? BN : BM)
 #define LONG_BY_K (LONG_N ? TRANS_B : !TRANS_A)
@@ -66,12 +67,11 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     const unsigned tile = (unsigned)BLOCK / CLUSTER_K, line = tile / across, batch = line / down;
     const INDEX row = (INDEX)(line - batch * down) * LONG,
                 column = (INDEX)(tile - line * across) * SHORT;
-    const int rows = (int)(longer - row < LONG ? longer - row : LONG),
-              columns = (int)(shorter - column < SHORT ? shorter - column : SHORT);
+    const int rows = (int)MIN(longer - row, LONG), columns = (int)MIN(shorter - column, SHORT);
     // The blocks of a cluster have parts of k, in whole vectors.
     const INDEX part = ((unsigned)k + CLUSTER_K * VECTOR - 1) / (CLUSTER_K * VECTOR) * VECTOR,
                 start = cta_rank_in_cluster() * part,
-                depth = k - start < part ? k - start : part;
+                depth = MIN(k - start, part);
     Operand<EACH_LONG> x;
     x.pitch = LONG_BY_K ? k : longer;
     x.at = (LONG_N ? b : a) + batch * longer * k + row * (LONG_BY_K ? k : 1) +

@@ -6,7 +6,6 @@
 // LONG_AT(e)              where those lie
 // SLICE_IDX, SLICE_K      which part of k the thread has; neighbours in a warp are LANES_APART
 // CLUSTER_K               blocks that share k
-#define MIN(x, y) ((x) < (y) ? (x) : (y))
 #define LANES_APART (LONG_BY_K ? 1 : LONG_THREADS)
 #define WARP_SLICES (32 / LANES_APART < 1 ? 1 : MIN(SLICE_K, 32 / LANES_APART))
 #define WARPS_K (SLICE_K / WARP_SLICES)
