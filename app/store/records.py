@@ -96,6 +96,22 @@ class BestRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Promotion:
+    """Which trial became the best of a device model and problem, and when."""
+
+    device_model: str
+    problem_key: str
+    trial_id: int
+    tuned_at: datetime
+
+    @classmethod
+    def of(cls, best: BestRecord) -> Promotion | None:
+        """A stored best's; None of one whose trial is not stored."""
+        trial = best.trial.id
+        return None if trial is None else cls(best.device_model, best.problem.key, trial, best.tuned_at)
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceProgress:
     """What one device has done of a running job: shapes and trials, and the seconds that these took of the budget."""
 

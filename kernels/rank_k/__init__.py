@@ -15,14 +15,16 @@ from kernels.space import Config
 
 # The most of k that it is for, and the most of which it is the best untuned choice: for float32, but for a large C, for
 # which it is that for all; for TF32, and there for a large C that TMA cannot store; and for 16 bits, where a large C
-# with rows of an odd length cannot be stored in pairs.
+# with rows of an odd length cannot be stored in pairs, and of the largest for half as much.
 DEEPEST: Final = DEPTHS[-1]
 SHORT: Final = 32
 SHORT_TF32: Final = 20
 SHORT_TF32_LARGE: Final = 28
 SHORT_ODD: Final = 28
+SHORT_ODD_LARGEST: Final = 16
 LARGE: Final = 800_000
 LARGE_ODD: Final = 300_000
+LARGEST_ODD: Final = 10_000_000
 # Elements of a C that a batch has many of, of which a tile would be mostly past the edge, unless a side is longer.
 SMALL: Final = 128 * 128
 LONG_SIDE: Final = 128
@@ -81,7 +83,8 @@ def _preferred_untuned(problem: Problem, _: Device) -> bool:
     """Whether writing C takes most of the time, as it is to be written."""
     elements = problem.batch * problem.m * problem.n
     if problem.itemsize < FLOAT_BYTES:
-        return problem.k <= SHORT_ODD and problem.n % 2 == 1 and elements > LARGE_ODD
+        short = SHORT_ODD if elements <= LARGEST_ODD else SHORT_ODD_LARGEST
+        return problem.k <= short and problem.n % 2 == 1 and elements > LARGE_ODD
     if problem.precision == "tf32":
         is_large = elements > LARGE and is_c_ragged(problem)
         return problem.k <= (SHORT_TF32_LARGE if is_large else SHORT_TF32) and _fills_tiles(problem)

@@ -25,6 +25,7 @@ LARGEST = [
     ("double_tensor", replace(HALVES, dtype="float64"), H200, 1.0),
     *(("batched", Problem(*shape, dtype=dtype), H200, 1.0) for shape in BATCHES for dtype in ("float32", "float64")),
     *(("skinny", Problem(*shape), device, 1.0) for shape in FLAT for device in (H200, PROCESSOR)),
+    *(("gemv", Problem(*shape), H200, 1.0) for shape in FLAT if min(shape) <= 8),
     *(("tall", Problem(*shape), H200, 1.0) for shape in LONG),
     ("tall", Problem(33, 300000, 100, dtype="float64", trans_a=True), PROCESSOR, 1.0),
     ("tensor_core", HALVES, H200, 1.0),

@@ -172,3 +172,31 @@ def test_a_best_that_is_deleted_while_it_is_learned_from_is_told_of_no_more(
     deleting.join(30)
     assert bests.answer(near).match == "default"
     assert not bests._snapshot.families
+
+
+def test_what_was_missed_is_taken_and_nothing_else_is_read(
+    service: Service, device: Device, dice: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = shapes(dice, 12)
+    promoted(service, dice, tuned[:10])
+    bests, read, read_all = (
+        SharedBestConfigs.load(service.fleet, service.database),
+        list[set[str]](),
+        BestRepository.all,
+    )
+
+    def counted(repository: BestRepository, keys: Collection[str] | None = None) -> list[BestRecord]:
+        read.append(set(keys or ()))
+        return read_all(repository, keys)
+
+    monkeypatch.setattr(BestRepository, "all", counted)
+    bests.reload()
+    assert read == [], "nothing has changed"
+    changed = tuned[9:]  # one tuned again, two for the first time
+    promoted(service, dice, changed)
+    service.database.write(lambda session: BestRepository(session).delete(device.model, tuned[0]))
+    bests.reload()
+    assert read == [{problem.key for problem in (tuned[0], *changed)}]
+    monkeypatch.undo()
+    loaded = BestConfigs.load(service.fleet, service.database)
+    assert {record.problem: record for record in bests.all()} == {record.problem: record for record in loaded.all()}

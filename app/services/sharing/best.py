@@ -14,12 +14,13 @@ from app.errors import StoreFailed
 from app.services.best.known_devices import KnownDevices
 from app.services.best.lookup import BestConfigs, ConfigFilter
 from app.store.database import Database
-from app.store.records import BestRecord
+from app.store.records import BestRecord, Promotion
 from app.store.repository import BestRepository
 from kernels.problem import Problem
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE: Final = 1.0  # seconds until the database is asked again
+_MANY: Final = 10_000  # problems from which on all are read: a query has so many parameters and not many more
 _REST: Final = 4.0  # the thread idles for so many times as long as it was busy: requests wait for the GIL while it is
 
 
@@ -66,12 +67,17 @@ class SharedBestConfigs(BestConfigs):
             self._replace(stored, places)
 
     def reload(self) -> None:
-        """Take everything that is stored now; raises StoreFailed."""
+        """Take everything that is stored now, of which what has not changed is not read again; raises StoreFailed."""
         if self._database is None:
             return
         with self._refreshing:
-            stored = self._database.read(lambda session: BestRepository(session).all())
-            self._replace(stored, {(record.device_model, record.problem) for record in [*stored, *self.all()]})
+            promotions = set(self._database.read(lambda session: BestRepository(session).promotions()))
+            changed = [record for record in self.all() if Promotion.of(record) not in promotions]
+            fresh = promotions.difference(map(Promotion.of, self.all()))
+            keys = {each.problem_key for each in fresh} | {record.problem.key for record in changed}
+            asked = keys if len(keys) <= _MANY else None
+            stored = self._database.read(lambda session: BestRepository(session).all(asked)) if keys else []
+            self._replace(stored, {(record.device_model, record.problem) for record in [*stored, *changed]})
 
     @contextmanager
     def learning(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from app.store.records import BestRecord, BestRevision, CrossRecord, TrialRecord
+from app.store.records import BestRecord, BestRevision, CrossRecord, Promotion, TrialRecord
 from app.store.repository.mapping import PROBLEM, alike, problem_of, taken, trial_of
 from app.store.sharing.claims import serialised
 from app.store.sharing.notices import BEST, note
@@ -105,6 +105,11 @@ class BestRepository:
             query = query.where(BestRow.problem_key.in_(problem_keys))
         rows = self._session.execute(query.order_by(BestRow.device_model, BestRow.problem_key))
         return [_best(row, winner, *others) for row, winner, *others in rows]
+
+    def promotions(self) -> list[Promotion]:
+        """Which trial every best is of and since when, without the trials: a hundredth of what reading all takes."""
+        columns = (BestRow.device_model, BestRow.problem_key, BestRow.trial_id, BestRow.tuned_at)
+        return [Promotion(*row) for row in self._session.execute(select(*columns))]
 
     def crossed(
         self,
