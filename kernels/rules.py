@@ -5,7 +5,7 @@ Most take the kernel's own functions: threads of a block, bytes of shared memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from kernels.device import Device
@@ -20,6 +20,7 @@ VECTOR_BYTES: Final = 16
 LINE_BYTES: Final = 128
 # Registers are given to a thread in eights (CUDA Occupancy Calculator).
 REGISTERS_AT_ONCE: Final = 8
+FLOAT_BYTES: Final = 4
 Threads: TypeAlias = Callable[[Config], int]
 Count: TypeAlias = Callable[[Config, Problem], int]
 
@@ -27,6 +28,22 @@ Count: TypeAlias = Callable[[Config, Problem], int]
 def blocks(config: Mapping[str, int], problem: Problem) -> int:
     """Blocks of the one-dimensional grid: one for each BM x BN tile of each batch's C."""
     return problem.batch * -(-problem.m // config["BM"]) * -(-problem.n // config["BN"])
+
+
+def real_bytes(problem: Problem) -> int:
+    """Bytes of an element as it is added up: those of 16 bits are float32 then (common/dtype.h)."""
+    return max(problem.itemsize, FLOAT_BYTES)
+
+
+def covering_tile(side: int, tiles: Sequence[int]) -> int:
+    """The shortest of the ascending `tiles` of which the fewest cover a side of C."""
+    part = -(-side // -(-side // tiles[-1]))
+    return next(each for each in tiles if each >= part)
+
+
+def holds_all_of_k(depths: Sequence[int]) -> Rule:
+    """Whether BK is the least of the ascending `depths` that holds all of k."""
+    return lambda config, problem, _: config["BK"] == next((depth for depth in depths if depth >= problem.k), None)
 
 
 def grid_fits(config: Config, problem: Problem, _: Device) -> bool:
@@ -50,10 +67,13 @@ def shared_fits(shared_bytes: Count) -> Rule:
 
 
 def registers_granted(threads: Threads) -> Callable[[Config, Device], int]:
-    """The most registers of a thread if MIN_BLOCKS blocks are to fit on an SM; 0 if the device has no registers."""
+    """The most registers of a thread if MIN_BLOCKS blocks are to fit on an SM; 0 if the device has no registers.
+
+    A kernel without MIN_BLOCKS wants one.
+    """
 
     def of(config: Config, device: Device) -> int:
-        each = device.limits.registers_per_sm // (-(-threads(config) // WARP) * WARP * config["MIN_BLOCKS"])
+        each = device.limits.registers_per_sm // (-(-threads(config) // WARP) * WARP * config.get("MIN_BLOCKS", 1))
         return min(each // REGISTERS_AT_ONCE * REGISTERS_AT_ONCE, device.limits.registers_per_thread)
 
     return of

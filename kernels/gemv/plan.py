@@ -7,13 +7,12 @@ from typing import Final
 
 from kernels.launch import Plan
 from kernels.problem import Problem
-from kernels.rules import WARP, blocks
+from kernels.rules import FLOAT_BYTES, WARP, blocks, real_bytes
 from kernels.space import Config
 
 # Short sides of a tile, which a thread has whole in registers.
 SHORT_SIDES: Final = (1, 2, 3, 4, 6, 8)
-FLOAT_BYTES: Final = 4
-# Registers beside these, as NVRTC 12.9 allots them.
+# Registers beside sums, the steps in flight and the addresses of loads, as NVRTC 12.9 allots them.
 ADDRESSES: Final = 48
 
 
@@ -37,11 +36,6 @@ def threads(config: Config) -> int:
     return long_threads(config) * config["SLICE_K"]
 
 
-def real_bytes(problem: Problem) -> int:
-    """Bytes of an element as it is added up: those of 16 bits are float32 then."""
-    return max(problem.itemsize, FLOAT_BYTES)
-
-
 def is_long_n(problem: Problem) -> bool:
     """Whether C's long side is n, or both are as long."""
     return problem.m <= problem.n
@@ -50,12 +44,6 @@ def is_long_n(problem: Problem) -> bool:
 def is_long_by_k(config: Config, problem: Problem) -> bool:
     """Whether the long operand is contiguous along k: LONG_BY_K of kernel.cu."""
     return problem.trans_b if config["LONG_N"] else not problem.trans_a
-
-
-def covering_tile(side: int) -> int:
-    """The shortest of the tiles of which the fewest cover a short side."""
-    part = -(-side // -(-side // SHORT_SIDES[-1]))
-    return next(each for each in SHORT_SIDES if each >= part)
 
 
 def warps_of_k(config: Config, problem: Problem) -> int:

@@ -7,7 +7,6 @@ from typing import Final
 from kernels.device import Device
 from kernels.gemv.plan import (
     SHORT_SIDES,
-    covering_tile,
     is_long_by_k,
     is_long_n,
     long_side,
@@ -20,7 +19,7 @@ from kernels.gemv.plan import (
     threads,
 )
 from kernels.problem import Problem
-from kernels.rules import MAX_GRID, VECTOR_BYTES, blocks, shared_fits, threads_fit
+from kernels.rules import MAX_GRID, VECTOR_BYTES, blocks, covering_tile, registers_fit, shared_fits, threads_fit
 from kernels.space import Config, Space
 
 FEWEST, MOST = 64, 1024
@@ -38,7 +37,7 @@ def _lies(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _covers_short(config: Config, problem: Problem, _: Device) -> bool:
-    return short_side(config) == covering_tile(min(problem.m, problem.n))
+    return short_side(config) == covering_tile(min(problem.m, problem.n), SHORT_SIDES)
 
 
 def _long_fits(config: Config, problem: Problem, _: Device) -> bool:
@@ -89,12 +88,6 @@ def _grid_fits(config: Config, problem: Problem, _: Device) -> bool:
     return blocks(config, problem) * config["CLUSTER_K"] <= MAX_GRID
 
 
-def _registers_fit(config: Config, problem: Problem, device: Device) -> bool:
-    limits = device.limits
-    most = min(limits.registers_per_sm // threads(config) // 8 * 8, limits.registers_per_thread)
-    return not limits.registers_per_sm or registers(config, problem) <= most
-
-
 _TILE: Final = ("LONG_N", "BM", "BN", "EACH_LONG")
 _RULES: Final = {
     "a tile that lies along C's short side": (_lies, ("LONG_N",)),
@@ -116,7 +109,10 @@ _RULES: Final = {
         shared_fits(shared_bytes),
         (*_TILE, "SLICE_K", "CLUSTER_K"),
     ),
-    "more registers a thread than there are": (_registers_fit, (*_TILE, "SLICE_K", "VECTOR", "UNROLL")),
+    "more registers a thread than there are": (
+        registers_fit(registers, threads),
+        (*_TILE, "SLICE_K", "VECTOR", "UNROLL"),
+    ),
     "more than 2^31 - 1 blocks": (_grid_fits, ("BM", "BN", "CLUSTER_K")),
 }
 _SIDES: Final = tuple(sorted({*SHORT_SIDES, *LONG_SIDES}))

@@ -59,7 +59,7 @@ INNER REAL element_of_b(const Product &of, const int column, const int q)
 
 // Sums of a vector's elements, of which element 0 lies at `at`, or would, where its column is
 // negative. Rows are as long as vectors: it has parts of two at most, and what it needs of A is two
-// elements. All loads are in flight together, so that none is asked for.
+// elements. No load depends on what is inside, so that all are in flight together.
 INNER void multiply_in_two_rows(const Product &of, const Place at, REAL (&acc)[VECTOR])
 {
     const INDEX left = of.n - at.column;

@@ -7,7 +7,7 @@ from typing import Final
 from kernels.device import Device
 from kernels.outer.plan import blocks, threads
 from kernels.problem import Problem
-from kernels.rules import MAX_GRID, VECTOR_BYTES, threads_fit
+from kernels.rules import MAX_GRID, VECTOR_BYTES, holds_all_of_k, threads_fit
 from kernels.space import Config, Space
 
 DEPTHS: Final = (1, 2, 3, 4)
@@ -23,10 +23,6 @@ def _vector(config: Config, problem: Problem, _: Device) -> bool:
 
 def _rows_hold_vectors(config: Config, problem: Problem, _: Device) -> bool:
     return config["VECTOR"] <= problem.n or config["VECTOR"] * problem.itemsize == LEAST_BYTES
-
-
-def _all_of_k(config: Config, problem: Problem, _: Device) -> bool:
-    return config["BK"] == next((depth for depth in DEPTHS if depth >= problem.k), None)
 
 
 def _reads(config: Config, _: Problem, __: Device) -> bool:
@@ -50,7 +46,7 @@ SPACE: Final = Space(
         "THREADS": (64, 128, 256, 512),
     },
     rules={
-        "a BK other than the least that holds all of k": _all_of_k,
+        "a BK other than the least that holds all of k": holds_all_of_k(DEPTHS),
         "vectors of less than 8 bytes, or more than 16": _vector,
         "vectors longer than C's rows, where there are shorter ones": _rows_hold_vectors,
         "more reads of a thread than are unrolled": _reads,

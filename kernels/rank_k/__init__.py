@@ -8,9 +8,9 @@ from kernels.device import Device
 from kernels.kernel import Kernel, Sizes
 from kernels.packing import is_c_ragged
 from kernels.problem import Problem
-from kernels.rank_k.plan import FLOAT_BYTES, plan, real_bytes
+from kernels.rank_k.plan import plan
 from kernels.rank_k.space import DEPTHS, SPACE, widest_run
-from kernels.rules import VECTOR_BYTES, blocks
+from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, blocks, real_bytes
 from kernels.space import Config
 
 # The most of k that it is for, and the most of which it is the best untuned choice: for float32, but for a large C, for

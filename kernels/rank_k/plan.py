@@ -6,13 +6,12 @@ from typing import Final
 
 from kernels.launch import Plan
 from kernels.problem import Problem
-from kernels.rules import VECTOR_BYTES, WARP, blocks, registers_granted
+from kernels.rules import VECTOR_BYTES, WARP, blocks, real_bytes, registers_granted
 from kernels.space import Config
 
 # Registers beside sums and operands, as NVRTC 12.9 allots them: addresses, sizes, and what is lost between the aligned
 # packs that operands live in.
 ADDRESSES: Final = 32
-FLOAT_BYTES: Final = 4
 
 
 def threads(config: Config) -> int:
@@ -23,11 +22,6 @@ def threads(config: Config) -> int:
 def warp_tile(config: Config) -> tuple[int, int]:
     """Rows and columns of a warp's part of the tile."""
     return WARP // config["LANES_N"] * config["TM"], config["LANES_N"] * config["TN"]
-
-
-def real_bytes(problem: Problem) -> int:
-    """Bytes of an element in shared memory, where those of 16 bits are float32 already."""
-    return max(problem.itemsize, FLOAT_BYTES)
 
 
 def lines(config: Config, problem: Problem) -> tuple[int, int]:

@@ -6,13 +6,15 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.problem import Problem
-from kernels.rank_k.plan import real_bytes, registers, shared_bytes, threads, warp_tile
+from kernels.rank_k.plan import registers, shared_bytes, threads, warp_tile
 from kernels.rules import (
     VECTOR_BYTES,
     WARP,
     blocks_fit,
     bound_binds,
     grid_fits,
+    holds_all_of_k,
+    real_bytes,
     registers_fit,
     shared_fits,
     threads_fit,
@@ -35,10 +37,6 @@ def widest_run(columns: int, problem: Problem) -> int:
 
 def _run(config: Config, problem: Problem, _: Device) -> bool:
     return config["RUN_N"] in {1, widest_run(config["TN"], problem)}
-
-
-def _all_of_k(config: Config, problem: Problem, _: Device) -> bool:
-    return config["BK"] == next((depth for depth in DEPTHS if depth >= problem.k), None)
 
 
 def _warps_divide(config: Config, _: Problem, __: Device) -> bool:
@@ -74,7 +72,7 @@ SPACE: Final = Space(
         "half of a tile's rows or more past the edge": _rows_fill,
         "half of a tile's columns or more past the edge": _columns_fill,
         "more than 2^31 - 1 blocks": grid_fits,
-        "a BK other than the least that holds all of k": _all_of_k,
+        "a BK other than the least that holds all of k": holds_all_of_k(DEPTHS),
         "fewer sums of a thread than its reads are worth, or more than leave registers": _sums,
         "fewer threads a block than two warps have, or more than 512": threads_fit(threads, 2 * WARP, MOST_THREADS),
         "a tile that is no multiple of its warps' tiles": _warps_divide,

@@ -12,12 +12,12 @@ from kernels.device import Device
 from kernels.kernel import Kernel, Sizes
 from kernels.packing import A, B, ragged
 from kernels.problem import Problem
-from kernels.rules import VECTOR_BYTES, blocks
+from kernels.rules import VECTOR_BYTES, blocks, covering_tile
 from kernels.skinny.plan import (
+    SHORT_SIDES,
     accumulator_packs,
     bytes_in_flight,
     coalesced_bytes,
-    covering_tile,
     each_long,
     has_ring,
     is_long_by_k,
@@ -133,7 +133,7 @@ def _seconds(config: Config, problem: Problem, device: Device) -> float:
 
 def _choices(problem: Problem) -> Iterator[dict[str, tuple[int, ...]]]:
     """The candidates for defaults: parts of the space with one tile and one STAGES each."""
-    short, pack, flat = covering_tile(min(problem.m, problem.n)), vector(problem), problem.m <= problem.n
+    short, pack, flat = covering_tile(min(problem.m, problem.n), SHORT_SIDES), vector(problem), problem.m <= problem.n
     most = min(_DEEPEST, _PHASE // short)
     for long, each, splits, stages in product(LONG_SIDES, sorted({4, pack}), SPACE.parameters["SLICE_K"], STAGES):
         depth = next((k_step for k_step in DEPTHS if k_step >= max(min(most, problem.k), splits * stages * pack)), 0)

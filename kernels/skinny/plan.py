@@ -7,7 +7,7 @@ from typing import Final
 
 from kernels.launch import COUNTERS, Plan
 from kernels.problem import Problem
-from kernels.rules import VECTOR_BYTES, blocks, registers_granted
+from kernels.rules import VECTOR_BYTES, blocks, real_bytes, registers_granted
 from kernels.space import Config
 
 # Short sides of a tile, which a thread has whole in registers.
@@ -43,11 +43,6 @@ def threads(config: Config) -> int:
 
 
 register_limit: Final = registers_granted(threads)
-
-
-def real_bytes(problem: Problem) -> int:
-    """Bytes of an element as it is computed with: those of 16 bits are float32 then."""
-    return max(4, problem.itemsize)
 
 
 def has_ring(problem: Problem) -> bool:
@@ -103,12 +98,6 @@ def registers(config: Config, problem: Problem) -> int:
     words, short, each = real_bytes(problem) // 4, short_side(config), each_long(config)
     following = 0 if has_ring(problem) else each * vector(problem)
     return words * each * (short + vector(problem)) + following + REST + each + (words - 1) * short
-
-
-def covering_tile(side: int) -> int:
-    """The shortest of the tiles of which the fewest cover a short side."""
-    part = -(-side // -(-side // SHORT_SIDES[-1]))
-    return next(each for each in SHORT_SIDES if each >= part)
 
 
 def is_long_by_k(config: Config, problem: Problem) -> bool:

@@ -7,19 +7,17 @@ from typing import Final
 from kernels.device import Device
 from kernels.launch import COUNTERS
 from kernels.problem import Problem
-from kernels.rules import blocks, blocks_fit, bound_binds, registers_fit, shared_fits
+from kernels.rules import blocks, blocks_fit, bound_binds, covering_tile, real_bytes, registers_fit, shared_fits
 from kernels.skinny.plan import (
     SHORT_SIDES,
     WORKSPACE_BYTES,
     bytes_in_flight,
     coalesced_bytes,
-    covering_tile,
     each_long,
     has_ring,
     k_in_flight,
     k_step,
     long_side,
-    real_bytes,
     registers,
     shared_bytes,
     short_side,
@@ -47,7 +45,7 @@ COALESCED_BYTES: Final = 64
 def _tile_lies(config: Config, problem: Problem, _: Device) -> bool:
     flat = problem.m <= problem.n
     along, across = (config["BM"], config["BN"]) if flat else (config["BN"], config["BM"])
-    return along == covering_tile(min(problem.m, problem.n)) and across in LONG_SIDES and across > along
+    return along == covering_tile(min(problem.m, problem.n), SHORT_SIDES) and across in LONG_SIDES and across > along
 
 
 def _tile_is_filled(config: Config, problem: Problem, _: Device) -> bool:
