@@ -6,57 +6,43 @@ from typing import Final
 
 from kernels.arithmetic import MMA
 from kernels.device import Device
-from kernels.direct_tensor.plan import plan, tiles
-from kernels.direct_tensor.space import BAND, MOST_OWN, OWN, SPACE
+from kernels.direct_tensor.cost_model import seconds
+from kernels.direct_tensor.plan import plan
+from kernels.direct_tensor.space import OWN, SPACE
 from kernels.kernel import Kernel, Sizes
 from kernels.packing import ragged
 from kernels.problem import Problem
 from kernels.space import Config
+from kernels.tensor_core import TENSOR_CORE
+from kernels.tensor_core.cost_model import seconds as staged_seconds
 
 DEEPEST: Final = 128
 # mma with 16-bit elements of 16 along k, and bfloat16 (PTX ISA, "mma").
 SINCE: Final = 80
-# Warps of an SM that keep memory busy, those that are too few, and warps of a block.
-BUSY: Final = 32
-FEW: Final = 8
-TOGETHER: Final = 4
 SMALL: Final = 2**20  # elements of C
-# Columns of a tile whose rows are not stored 16 bytes at once; and a k that other kernels have no use for.
-NARROW: Final = 16
+TOGETHER: Final = 4  # warps of a block
+# A k that other kernels have no use for.
 SHORT: Final = 32
 SHORT_OF_BATCH: Final = 48  # of a batch with ragged rows
+CLOSE: Final = 1.1  # how much longer than tensor_core's its estimate may be
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """As many columns as a tile has room for, and rows, as leave each SM enough warps; else the smallest tile."""
-    found = list(SPACE.legal(problem, device))
-    if not found:
-        return next(iter(SPACE))
-    warps = max(config["WARPS"] for config in found if config["WARPS"] <= TOGETHER)
-    depth, sms = min(config["BK"] for config in found), device.limits.sms
-    ways = [
-        config for config in found if (config["BK"], config["WARPS"]) == (depth, warps) and _stores(config, problem)
-    ]
-    for widest in sorted({config["BN"] for config in ways}, reverse=True):
-        highest = sorted((one for one in ways if one["BN"] == widest), key=lambda one: -one["BM"])
-        busy = next((one for one in highest if tiles(one, problem) >= BUSY * sms), highest[-1])
-        if tiles(busy, problem) >= FEW * sms:
-            return busy
-    return min(ways, key=lambda one: one["BM"] * one["BN"])
+    """The config of the least estimate, four warps of those that only WARPS tells apart; else the space's first one."""
+
+    def order(config: Config) -> tuple[float, bool]:
+        return seconds(config, problem, device), config["WARPS"] != TOGETHER
+
+    return min(SPACE.legal(problem, device), key=order, default=next(iter(SPACE)))
 
 
-def _stores(config: Config, problem: Problem) -> bool:
-    """Whether a thread's columns are those that suit C's rows: 16 bytes, or of one instruction where they are odd."""
-    most = min(MOST_OWN, config["BN"] // BAND * OWN)
-    if problem.n % most == 0:
-        return config["TN"] == most
-    return config["TN"] == OWN and config["BN"] <= NARROW
-
-
-def _preferred_untuned(problem: Problem, _: Device) -> bool:
-    """Whether k is short and C, if large, not stored by the element."""
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    """Whether k is short and C, if large, not stored by the element, and tensor_core is not far faster."""
     is_stored = problem.n % OWN == 0 or problem.batch * problem.m * problem.n <= SMALL
-    return is_stored and problem.k <= (SHORT_OF_BATCH if problem.batch > 1 and ragged(problem) else SHORT)
+    if not is_stored or problem.k > (SHORT_OF_BATCH if problem.batch > 1 and ragged(problem) else SHORT):
+        return False
+    own = seconds(_default(problem, device), problem, device)
+    return own <= CLOSE * staged_seconds(TENSOR_CORE.default(problem, device), problem, device)
 
 
 DIRECT_TENSOR: Final = Kernel(
@@ -69,6 +55,7 @@ DIRECT_TENSOR: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
+    seconds=seconds,
     min_capability=SINCE,
     sizes=Sizes(k_most=DEEPEST),
     preferred_untuned=_preferred_untuned,

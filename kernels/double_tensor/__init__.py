@@ -8,7 +8,7 @@ from typing import Final
 
 from kernels.arithmetic import DMMA
 from kernels.device import Device
-from kernels.double_tensor.cost_model import clocks
+from kernels.double_tensor.cost_model import seconds
 from kernels.double_tensor.plan import plan, threads
 from kernels.double_tensor.space import ARCHITECTURES, SPACE, SPLITS, STREAMED_THREADS
 from kernels.kernel import Kernel, Sizes
@@ -46,14 +46,14 @@ _TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", 
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The legal choice whose busiest SM ends first; the space's first config if the device allows none."""
+    """The config of the least estimate; the space's first one if the device allows none of those."""
     found = _fastest(problem, device)
     return found[0] if found else next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
 
 
 @lru_cache(1024)
 def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
-    """The legal choices whose busiest SMs end first, no two of one tile."""
+    """The legal configs of the least estimates, no two of one tile."""
     tiles = _SHALLOW_TILES if device.architecture == "sm_80" else _TILES
     shapes = [shape for tile in tiles for shape in _ways(dict(zip(_TILE_NAMES, tile, strict=True)), problem)]
     fastest = list[tuple[float, Config]]()
@@ -62,8 +62,8 @@ def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
         for choices in (_alone(shape | {"GROUP_M": group}), _streamed(shape | {"GROUP_M": group}, device)):
             legal = [choice for choice in choices if SPACE.refusal(choice, problem, device) is None]
             if legal:
-                best = min(legal, key=lambda choice: clocks(choice, problem, device))
-                fastest.append((clocks(best, problem, device), best))
+                best = min(legal, key=lambda choice: seconds(choice, problem, device))
+                fastest.append((seconds(best, problem, device), best))
     return tuple(config for _, config in sorted(fastest, key=itemgetter(0))[:SEEDS])
 
 
@@ -98,6 +98,7 @@ DOUBLE_TENSOR: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
+    seconds=seconds,
     seeds=_fastest,
     dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K"),

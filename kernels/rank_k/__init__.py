@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
+from kernels.double_tensor import DOUBLE_TENSOR
+from kernels.double_tensor.cost_model import seconds as double_seconds
 from kernels.kernel import Kernel, Sizes
 from kernels.packing import is_c_ragged
 from kernels.problem import Problem
+from kernels.rank_k.cost_model import seconds
 from kernels.rank_k.plan import plan
 from kernels.rank_k.space import DEPTHS, SPACE, widest_run
 from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, blocks, real_bytes
@@ -25,6 +28,8 @@ SHORT_ODD_LARGEST: Final = 16
 LARGE: Final = 800_000
 LARGE_ODD: Final = 300_000
 LARGEST_ODD: Final = 10_000_000
+# How much longer than double_tensor's its estimate may be.
+CLOSE: Final = 1.1
 # Elements of a C that a batch has many of, of which a tile would be mostly past the edge, unless a side is longer.
 SMALL: Final = 128 * 128
 LONG_SIDE: Final = 128
@@ -79,8 +84,8 @@ def _configs(problem: Problem) -> list[Config]:
     return found
 
 
-def _preferred_untuned(problem: Problem, _: Device) -> bool:
-    """Whether writing C takes most of the time, as it is to be written."""
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    """Whether writing C takes most of the time, as it is to be written; in float64 no tensor cores are far faster."""
     elements = problem.batch * problem.m * problem.n
     if problem.itemsize < FLOAT_BYTES:
         short = SHORT_ODD if elements <= LARGEST_ODD else SHORT_ODD_LARGEST
@@ -90,7 +95,11 @@ def _preferred_untuned(problem: Problem, _: Device) -> bool:
         return problem.k <= (SHORT_TF32_LARGE if is_large else SHORT_TF32) and _fills_tiles(problem)
     if problem.itemsize == FLOAT_BYTES and problem.m * problem.n > LARGE:
         return True
-    return problem.k <= SHORT and _fills_tiles(problem)
+    is_short = problem.k <= SHORT and _fills_tiles(problem)
+    if not is_short or not DOUBLE_TENSOR.covers(problem, device):
+        return is_short
+    own = seconds(_default(problem, device), problem, device)
+    return own <= CLOSE * double_seconds(DOUBLE_TENSOR.default(problem, device), problem, device)
 
 
 def _fills_tiles(problem: Problem) -> bool:
@@ -107,6 +116,7 @@ RANK_K: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
+    seconds=seconds,
     dynamic_smem=True,
     min_capability=COPIES_SINCE,
     sizes=Sizes(k_most=DEEPEST),

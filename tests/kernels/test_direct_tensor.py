@@ -56,7 +56,7 @@ def test_a_tile_that_is_half_past_an_edge_is_refused() -> None:
 
 
 def test_untuned_it_has_all_columns_and_leaves_no_sm_idle() -> None:
-    assert DIRECT_TENSOR.default(TALL, H200) == tile(32, 16, 32, 4, 4)
+    assert DIRECT_TENSOR.default(TALL, H200) == tile(64, 16, 32, 4, 4)
     assert DIRECT_TENSOR.default(CUBES, H200) == tile(16, 16, 16, 4, 4)
     assert DIRECT_TENSOR.default(replace(TALL, n=1000), H200)["BN"] == 64
 

@@ -1,0 +1,95 @@
+"""What the kernels' own models estimate beside 10,268 times of an H200, of the problems and configs in tests/data."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from math import exp, fsum, isfinite, log
+from pathlib import Path
+from statistics import fmean, median
+from typing import Final
+
+import pytest
+
+from kernels import CATALOGUE
+from kernels.problem import Problem
+from kernels.space import Config
+from tests.support.kernels.devices import H200
+
+TRIALS: Final = Path(__file__).parent.parent / "data/trials-h200.json.gz"
+ENOUGH: Final = 8  # configs of a problem among which a pick says something
+# The most that the pick takes of the fastest config's time, in the geometric mean; and the estimates' median error.
+BOUNDS: Final = {
+    "tensor_core": (1.09, 0.15),
+    "pipelined": (1.05, 0.15),
+    "double_tensor": (1.09, 0.1),
+    "rank_k": (1.08, 0.15),
+    "direct_tensor": (1.05, 0.15),
+    "hopper": (1.05, 0.15),
+    "skinny": (1.1, 0.3),
+}
+Times = Mapping[Problem, Mapping[Config, float]]
+
+
+@cache
+def times() -> Mapping[str, Times]:
+    """Microseconds by kernel, problem and config."""
+    content = json.loads(gzip.decompress(TRIALS.read_bytes()))
+    return {one["kernel"]: _by_problem(one["parameters"], one["problems"]) for one in content["kernels"]}
+
+
+def _by_problem(names: list[str], problems: list[tuple[str, list[list[float]]]]) -> Times:
+    return {
+        Problem.of_key(key): {
+            Config.of({name: int(value) for name, value in zip(names, line, strict=False)}): line[-1] for line in lines
+        }
+        for key, lines in problems
+    }
+
+
+def estimate(name: str, config: Config, problem: Problem) -> float:
+    """Microseconds by the kernel's own model."""
+    seconds = CATALOGUE[name].seconds
+    assert seconds is not None, name
+    return 1e6 * seconds(config, problem, H200)
+
+
+def test_there_are_as_many_times_as_the_models_say() -> None:
+    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 10268
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_the_config_of_the_least_estimate_is_nearly_the_fastest(name: str) -> None:
+    lost = []
+    for problem, found in times()[name].items():
+        if len(found) >= ENOUGH:
+            pick = min(found, key=lambda config: estimate(name, config, problem))
+            lost.append(log(found[pick] / min(found.values())))
+    assert exp(fmean(lost)) <= BOUNDS[name][0], name
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_estimates_are_near_the_times(name: str) -> None:
+    errors = [
+        abs(log(estimate(name, config, problem) / took))
+        for problem, found in times()[name].items()
+        for config, took in found.items()
+    ]
+    assert median(errors) <= BOUNDS[name][1], name
+
+
+@pytest.mark.parametrize("name", [name for name, kernel in CATALOGUE.items() if kernel.seeds])
+def test_a_search_begins_with_legal_configs_of_ascending_estimates(name: str) -> None:
+    kernel = CATALOGUE[name]
+    assert kernel.seeds is not None
+    problems = list(times()[name])[::5]
+    for problem in problems:
+        seeds = kernel.seeds(problem, H200)
+        assert all(kernel.space.refusal(config, problem, H200) is None for config in seeds), problem.key
+        assert not seeds or seeds[0] == kernel.default(problem, H200), problem.key
+        found = [estimate(name, config, problem) for config in seeds]
+        assert isfinite(fsum(found)), problem.key
+        assert all(later >= 0.97 * earlier for earlier, later in pairwise(found)), problem.key
