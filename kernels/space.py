@@ -20,6 +20,8 @@ class Config(Mapping[str, int]):
     """One point of a space: a value for each parameter, in the space's order. Hashable; equal by items."""
 
     items_: Items
+    # The same by name, made when first looked up: most configs of a space never are.
+    _values: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, values: Mapping[str, int]) -> Config:
@@ -27,10 +29,11 @@ class Config(Mapping[str, int]):
         return cls(tuple(values.items()))
 
     def __getitem__(self, name: str) -> int:
-        for key, value in self.items_:
-            if key == name:
-                return value
-        raise KeyError(name)
+        values = self._values
+        if values is None:
+            values = dict(self.items_)
+            object.__setattr__(self, "_values", values)
+        return values[name]
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self.items_)

@@ -9,6 +9,7 @@ from kernels.device import Device
 from kernels.gemv.plan import (
     SHORT_SIDES,
     depth,
+    grid,
     loads,
     loads_short,
     plan,
@@ -67,16 +68,16 @@ def _issuing(config: Config, problem: Problem, device: Device) -> float:
     instructions = of_x * _LOAD + loads_short(config, problem) * _LOAD_SHORT
     instructions += elements * short * _PRODUCT + (elements + short * deep) * _ELEMENT
     sms = max(device.limits.sms, 1)
-    lanes = threads(config) * ceil(plan(config, problem).grid / sms)
+    lanes = threads(config) * ceil(grid(config, problem) / sms)
     return instructions * lanes * sms / (device.limits.peak / 2)
 
 
 def _seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch: memory, instructions, loads that wait for others, and sums that meet."""
-    limits, grid = device.limits, plan(config, problem).grid
+    limits = device.limits
     long, short, clusters = max(problem.m, problem.n), min(problem.m, problem.n), config["CLUSTER_K"]
     rounds = ceil(-(-problem.k // clusters) / (step(config, problem) * config["UNROLL"]))
-    waves = ceil(grid / (max(limits.sms, 1) * _held(config, problem, device)))
+    waves = ceil(grid(config, problem) / (max(limits.sms, 1) * _held(config, problem, device)))
     read = problem.k * problem.itemsize * (problem.batch * long + blocks(config, problem) * short)
     parts = (
         read / (limits.bandwidth * _CACHE),

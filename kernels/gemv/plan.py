@@ -100,8 +100,12 @@ def registers(config: Config, problem: Problem) -> int:
     return words * short * own + in_flight + 2 * (short + own) + ADDRESSES
 
 
+def grid(config: Config, problem: Problem) -> int:
+    """Blocks of the launch: a cluster for each tile."""
+    return blocks(config, problem) * config["CLUSTER_K"]
+
+
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
-    cluster = config["CLUSTER_K"]
-    grid = blocks(config, problem) * cluster
-    return Plan(grid, (threads(config), 1), shared_bytes(config, problem), cluster=cluster)
+    block = threads(config), 1
+    return Plan(grid(config, problem), block, shared_bytes(config, problem), cluster=config["CLUSTER_K"])

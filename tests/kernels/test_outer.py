@@ -81,7 +81,7 @@ def test_only_a_k_of_four_from_sm_80_is_covered() -> None:
     ],
 )
 def test_untuned_it_is_taken_where_c_is_small(problem: Problem, *, preferred: bool) -> None:
-    assert (untuned(problem, H200)[0].name == "outer") is preferred
+    assert (next(untuned(problem, H200)).name == "outer") is preferred
 
 
 def test_untuned_blocks_are_smaller_where_there_are_few() -> None:

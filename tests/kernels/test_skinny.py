@@ -346,7 +346,7 @@ def test_defaults_and_what_the_rules_leave_spill_nothing(architecture: str, tmp_
 )
 def test_untuned_halves_are_gemvs_where_c_is_very_thin_and_else_tensor_cores(problem: Problem, first: str) -> None:
     device = replace(H200, limits=replace(H200.limits, tensor_float16=989e12, tensor_bfloat16=989e12))
-    assert untuned(problem, device)[0].name == first
+    assert next(untuned(problem, device)).name == first
 
 
 def test_elements_of_16_bits_have_no_ring() -> None:

@@ -180,7 +180,7 @@ def test_known_strategy_measures_the_best_beside_the_default_alone(
     trials = service.jobs.trials(job_id=again.id, round="search")
     defaults = {(name, CATALOGUE[name].default(problem, device)) for name in ("naive", "tiled")}
     tried = {(trial.kernel, trial.config) for trial in trials if trial.kernel != "vendor"}
-    first = untuned(problem, device)[0]
+    first = next(untuned(problem, device))
     assert tried == {*defaults, (best.kernel, best.config), (first.name, first.default(problem, device))}
     now = service.best.answer(problem, exact=True)
     assert now.timing is not None

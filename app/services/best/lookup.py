@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Protocol, Self
@@ -322,12 +322,15 @@ class BestConfigs:
     def _may_serve(self, answer: BestAnswer) -> bool:
         return self._serves(answer.device, answer.kernel, answer.config, answer.launch.problem)
 
-    def _rungs(self, problem: Problem, device: Device) -> list[Kernel]:
+    def _rungs(self, problem: Problem, device: Device) -> Iterator[Kernel]:
         """The kernels in the order in which they are taken untuned."""
-        quarantine, rungs = self._quarantine, untuned(problem, device)
-        if quarantine is None:
-            return rungs
-        return sorted(rungs, key=lambda kernel: quarantine.withholds(device, kernel.name))
+        quarantine, withheld = self._quarantine, list[Kernel]()
+        for kernel in untuned(problem, device):
+            if quarantine is not None and quarantine.withholds(device, kernel.name):
+                withheld.append(kernel)
+            else:
+                yield kernel
+        yield from withheld
 
     def _launch(self, trial: TrialRecord, problem: Problem, device: Device) -> Launch | None:
         """The launch of a stored config on a problem, or None where it is illegal there or not to be served."""
@@ -343,13 +346,18 @@ def covering(problem: Problem, device: Device) -> list[Kernel]:
     return kernels
 
 
-def untuned(problem: Problem, device: Device) -> list[Kernel]:
+def untuned(problem: Problem, device: Device) -> Iterator[Kernel]:
     """The kernels that compute a problem, the one to take untuned first: the highest rung of those that lead there.
 
-    Raises Unsupported for none.
+    A rung is asked when its turn comes: to choose it, some compare estimates. Raises Unsupported for none.
     """
-    downwards = covering(problem, device)[::-1]
-    return sorted(downwards, key=lambda kernel: not kernel.preferred_untuned(problem, device))
+    others = []
+    for kernel in reversed(covering(problem, device)):
+        if kernel.preferred_untuned(problem, device):
+            yield kernel
+        else:
+            others.append(kernel)
+    yield from others
 
 
 def searched(problem: Problem, device: Device) -> list[Kernel]:
@@ -357,7 +365,7 @@ def searched(problem: Problem, device: Device) -> list[Kernel]:
 
     Raises Unsupported for none.
     """
-    first = untuned(problem, device)[0]
+    first = next(untuned(problem, device))
     return [*(kernel for kernel in covering(problem, device) if kernel is not first), first]
 
 

@@ -95,7 +95,7 @@ class ExportService:
             raise Invalid("a config is a kernel's: give kernel, too", member="config")
         if spec.kernel is None and spec.architecture is None:
             return self._made(self._best.answer(spec.problem, spec.device))
-        kernel = untuned(spec.problem, device)[0] if spec.kernel is None else _kernel(spec.kernel)
+        kernel = next(untuned(spec.problem, device)) if spec.kernel is None else _kernel(spec.kernel)
         clause = kernel.refusal(spec.problem, device)
         if clause is not None:
             raise Unsupported(f"{kernel.name} does not compute {spec.problem} on {device.id}: {clause}")

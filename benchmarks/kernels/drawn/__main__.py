@@ -48,7 +48,6 @@ from benchmarks.kernels.peers.triton import Order, compilers, installed, orders
 from benchmarks.report.peer_table import cells
 from benchmarks.tuner.cross import whole_lines
 from kernels import CATALOGUE
-from kernels.kernel import Kernel
 from kernels.launch import Launch
 from kernels.problem import Problem
 
@@ -152,7 +151,7 @@ class Bench:
 def first_default(problem: Problem, unit: Unit) -> Launch:
     """What an untuned product is made by; raises Unsupported where there is nothing."""
     reasons: list[str] = []
-    kernels: list[Kernel] = untuned(problem, unit.device)
+    kernels = untuned(problem, unit.device)
     for kernel in kernels:
         try:
             return default_launch(kernel, problem, unit.device)

@@ -126,7 +126,7 @@ class Peers:
         seeds = {TILED: CATALOGUE["tiled"], NAIVE: CATALOGUE["naive"]}
         others = [self._default(name, kernel, strictly(problem)) for name, kernel in seeds.items()]
         try:
-            first = untuned(problem, self.unit.device)[0]
+            first = next(untuned(problem, self.unit.device))
         except Unsupported as refusal:
             return Absent(DEFAULT, refusal.message), *others
         return self._default(DEFAULT, first, problem), *others
