@@ -1,8 +1,7 @@
-"""What the kernels' own models estimate beside 10,268 times of an H200, of the problems and configs in tests/data."""
+"""What the kernels' own models estimate beside 10,268 times of an H200, which are in tests/data; and their fit."""
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -12,14 +11,17 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Final
 
+import numpy as np
 import pytest
 
+from benchmarks.kernels.fit import Model, fitted
+from benchmarks.kernels.trials import KEPT, Times, read_trials
 from kernels import CATALOGUE
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200
 
-TRIALS: Final = Path(__file__).parent.parent / "data/trials-h200.json.gz"
+ROOT: Final = Path(__file__).parent.parent.parent
 ENOUGH: Final = 8  # configs of a problem among which a pick says something
 # The most that the pick takes of the fastest config's time, in the geometric mean; and the estimates' median error.
 BOUNDS: Final = {
@@ -31,23 +33,12 @@ BOUNDS: Final = {
     "hopper": (1.05, 0.15),
     "skinny": (1.1, 0.3),
 }
-Times = Mapping[Problem, Mapping[Config, float]]
 
 
 @cache
 def times() -> Mapping[str, Times]:
     """Microseconds by kernel, problem and config."""
-    content = json.loads(gzip.decompress(TRIALS.read_bytes()))
-    return {one["kernel"]: _by_problem(one["parameters"], one["problems"]) for one in content["kernels"]}
-
-
-def _by_problem(names: list[str], problems: list[tuple[str, list[list[float]]]]) -> Times:
-    return {
-        Problem.of_key(key): {
-            Config.of({name: int(value) for name, value in zip(names, line, strict=False)}): line[-1] for line in lines
-        }
-        for key, lines in problems
-    }
+    return read_trials([ROOT / KEPT])
 
 
 def estimate(name: str, config: Config, problem: Problem) -> float:
@@ -93,3 +84,25 @@ def test_a_search_begins_with_legal_configs_of_ascending_estimates(name: str) ->
         found = [estimate(name, config, problem) for config in seeds]
         assert isfinite(fsum(found)), problem.key
         assert all(later >= 0.97 * earlier for earlier, later in pairwise(found)), problem.key
+
+
+def test_a_fit_finds_the_constants_by_which_times_were_made() -> None:
+    model, asked = Model("direct_tensor", H200), times()["direct_tensor"]
+    real = model.constants()
+    with model.changed(real + np.where(np.arange(len(real)) % 2, 0.3, -0.3)):
+        found = {
+            problem: {config: estimate("direct_tensor", config, problem) for config in taken}
+            for problem, taken in asked.items()
+        }
+    before, after = (np.std(model.errors(constants, found)) for constants in (real, fitted(model, found)))
+    assert after < 0.02 < before
+    assert np.array_equal(model.constants(), real)
+
+
+def test_drawn_trials_are_read_as_those_that_are_kept(tmp_path: Path) -> None:
+    problem = next(iter(times()["gemv"]))
+    (config, took), *_ = times()["gemv"][problem].items()
+    measured = [["vendor", {}, 1.0], *(["gemv", dict(config), slower * took / 1e3] for slower in (2, 1))]
+    lines = tmp_path / "drawn.trials"
+    lines.write_text(json.dumps({"problem": problem.key, "measured": measured}) + "\n")
+    assert read_trials([lines]) == {"gemv": {problem: {config: pytest.approx(took)}}}
