@@ -31,12 +31,17 @@ from kernels import CATALOGUE
 EXIT = 9
 # What is found begins at the prefix, the rest of it further in.
 HEADER = re.compile(r"^========= (?!COMPUTE-SANITIZER|.*SUMMARY:)(\S.*)")
+# Where what is found was, and where memory is.
+PLACE = re.compile(r"^=========     ((?:Access|Address|and is) .*)")
 SUMMARY = re.compile(r"^========= (?:ERROR|RACECHECK) SUMMARY: (\d+) ")
 
 
 @dataclass
 class Finding:
-    """What became of one case under one tool; `wrong` is None where every product was right."""
+    """What became of one case under one tool; `wrong` is None where every product was right.
+
+    `first` is the first error, and where in memory it was.
+    """
 
     tool: str
     name: str
@@ -76,6 +81,8 @@ class Report:
         elif (header := HEADER.match(line)) and self.findings:
             self.findings[-1].errors += 1
             self.findings[-1].first = self.findings[-1].first or header[1]
+        elif (place := PLACE.match(line)) and self.findings and self.findings[-1].errors == 1:
+            self.findings[-1].first += f", {place[1]}"
 
     def end(self, wrong: str | None) -> None:
         """The last case that began is over."""

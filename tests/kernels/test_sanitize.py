@@ -35,7 +35,8 @@ with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as watched:
             if tool == "memcheck" and begun.read_text() == ".":
                 print("========= Invalid __global__ write of size 4 bytes")
                 print("=========     at matmul+0x190")
-                print("=========     Address 0x7f is out of bounds", flush=True)
+                print("=========     Access to 0x7f is out of bounds")
+                print("=========     and is inside the nearest allocation at 0x70 of size 18 bytes", flush=True)
             if begun.read_text() == "...":
                 watched.kill()
                 sys.exit(255)
@@ -87,7 +88,12 @@ def test_sanitizer_reports_and_deaths_belong_to_their_case(tmp_path: Path, cache
     assert status == 1, said
     memory, races = report["reports"]
     assert [(each["errors"], each["wrong"]) for each in memory["findings"]] == [(1, None), (0, None)]
-    assert memory["findings"][0]["first"] == "Invalid __global__ write of size 4 bytes"
+    found, where, near = memory["findings"][0]["first"].split(", ")
+    assert found == "Invalid __global__ write of size 4 bytes"
+    assert (where, near) == (
+        "Access to 0x7f is out of bounds",
+        "and is inside the nearest allocation at 0x70 of size 18 bytes",
+    )
     assert (memory["counted"], races["counted"]) == (1, 0)
     assert [each["wrong"] is None for each in races["findings"]] == [False, True]
     assert "ended with 255" in races["findings"][0]["wrong"]
