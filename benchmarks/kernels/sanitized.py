@@ -27,12 +27,13 @@ from kernels.launch import COUNTERS, Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
-# What defaults are taken for (m, n, k, batch): squares, skinny, tall, deep, ragged, batched.
+# What defaults are taken for (m, n, k, batch): squares, skinny, tall, deep, ragged, batched, shallow.
 USUAL = (
     *((size, size, size, 1) for size in (64, 256, 1024, 4096)),
     *((1, 4096, 4096, 1), (16, 4096, 4096, 1), (4096, 8, 4096, 1), (131_072, 64, 64, 1), (262_144, 16, 32, 1)),
     *((65_536, 128, 512, 1), (64, 64, 131_072, 1), (256, 256, 16_384, 1), (32, 1024, 32_768, 1)),
     *((2047, 2049, 2051, 1), (123, 4567, 8901, 1), (16, 16, 16, 4096), (64, 64, 64, 512), (128, 128, 128, 128)),
+    *((4096, 4096, 4, 1), (513, 301, 3, 8)),
 )
 TRANSPOSITIONS = ((False, False), (False, True), (True, False), (True, True))
 # What is launched instead: a few tiles each way and as many phases as slices of k want, then that many more or less.
