@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -75,6 +75,19 @@ class Space:
     def refusal(self, config: Config, problem: Problem, device: Device) -> str | None:
         """The name of the first rule that refuses this config here, or None if it is legal."""
         return next((name for name, holds in self.rules.items() if not holds(config, problem, device)), None)
+
+    def first_unlike(
+        self, configs: Iterable[Config], names: Sequence[str], most: int, problem: Problem, device: Device
+    ) -> tuple[Config, ...]:
+        """The first legal ones of `configs`, no two of which agree in all of `names`, and no more than `most`."""
+        found: dict[tuple[int, ...], Config] = {}
+        for config in configs:
+            values = tuple(config[name] for name in names)
+            if values not in found and self.refusal(config, problem, device) is None:
+                found[values] = config
+                if len(found) == most:
+                    break
+        return tuple(found.values())
 
     def __len__(self) -> int:
         return prod(map(len, self.parameters.values()))

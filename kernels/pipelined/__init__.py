@@ -69,14 +69,8 @@ def _default(problem: Problem, device: Device) -> Config:
 def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
     """The legal configs of the least estimates, no two of one tile."""
     ways = [SPACE.config(each) for tile in _TILES for each in _ways(tile, problem, device)]
-    fastest: dict[tuple[int, ...], Config] = {}
-    for config in sorted(ways, key=lambda each: round(ALIKE * log2(seconds(each, problem, device)))):
-        tile = tuple(config[name] for name in UNLIKE)
-        if tile not in fastest and SPACE.refusal(config, problem, device) is None:
-            fastest[tile] = config
-            if len(fastest) == SEEDS:
-                break
-    return tuple(fastest.values())
+    ordered = sorted(ways, key=lambda each: round(ALIKE * log2(seconds(each, problem, device))))
+    return SPACE.first_unlike(ordered, UNLIKE, SEEDS, problem, device)
 
 
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:

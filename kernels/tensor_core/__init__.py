@@ -105,14 +105,8 @@ def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
     """The legal configs of the least estimates, no two of one tile."""
     tiles = _EMULATED_TILES if emulated(problem) else _TILES
     ways = [SPACE.config(each) for tile in tiles for each in _ways(tile, problem, device)]
-    fastest: dict[tuple[int, ...], Config] = {}
-    for config in sorted(ways, key=lambda each: seconds(each, problem, device)):
-        tile = tuple(config[name] for name in UNLIKE)
-        if tile not in fastest and SPACE.refusal(config, problem, device) is None:
-            fastest[tile] = config
-            if len(fastest) == SEEDS:
-                break
-    return tuple(fastest.values())
+    ordered = sorted(ways, key=lambda each: seconds(each, problem, device))
+    return SPACE.first_unlike(ordered, UNLIKE, SEEDS, problem, device)
 
 
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:
