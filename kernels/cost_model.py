@@ -33,6 +33,8 @@ READ_WEIGHT: Final = 4
 # one block for the others, some microseconds.
 JOIN_WEIGHT: Final = 16
 JOIN_WAIT: Final = 800_000
+# Clocks of a second in which kernels' own models count: an H200's, to whose times they are fitted.
+CLOCK: Final = 1.7e9
 # Burdens this close are equal: the order in which the shapes are listed decides.
 CLOSE: Final = 1.03
 
@@ -88,6 +90,13 @@ def occupancy(limits: Limits, threads: int, shared_bytes: int, registers: int) -
     limited_by = min(counts, key=lambda name: counts[name])
     blocks = counts[limited_by]
     return Occupancy(blocks, blocks * warps * limits.warp / limits.threads_per_sm, limited_by)
+
+
+def turns(limits: Limits, blocks: int, threads: int, shared_bytes: int, registers: int) -> tuple[int, int]:
+    """Blocks of the busiest SM, of a grid of `blocks`, and how often it begins as many as it holds at once."""
+    busy = -(-blocks // max(limits.sms, 1))
+    resident = occupancy(limits, threads, shared_bytes, registers)
+    return busy, -(-busy // max(resident.blocks_per_sm if resident else 1, 1))
 
 
 def _blocks_by_shared(limits: Limits, shared_bytes: int) -> int:
@@ -224,7 +233,7 @@ def lightest(space: Space, shapes: Sequence[Mapping[str, int]], problem: Problem
     if legal:
         burdens = [_burden(config, problem, device.limits) for config in legal]
         return next(config for config, burden in zip(legal, burdens, strict=True) if burden <= CLOSE * min(burdens))
-    return next(iter(space.legal(problem, device)), next(iter(space)))
+    return space.first_legal(problem, device)
 
 
 def _burden(config: Config, problem: Problem, limits: Limits) -> float:

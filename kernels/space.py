@@ -76,6 +76,10 @@ class Space:
         """The name of the first rule that refuses this config here, or None if it is legal."""
         return next((name for name, holds in self.rules.items() if not holds(config, problem, device)), None)
 
+    def first_legal(self, problem: Problem, device: Device) -> Config:
+        """The first legal config; the space's first where there is none, which `launch` then refuses by its rule."""
+        return next(iter(self.legal(problem, device)), next(iter(self)))
+
     def first_unlike(
         self, configs: Iterable[Config], names: Sequence[str], most: int, problem: Problem, device: Device
     ) -> tuple[Config, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.cost_model import CLOCK
 from kernels.device import Device
 from kernels.double_tensor.plan import registers, shared_bytes, threads
 from kernels.packing import A, B, ragged
@@ -13,15 +14,14 @@ from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split
 from kernels.stream_k import stream_k_schedule
 
-# Clocks of a second; and what an SM does in one: float64 FMAs on tensor cores, and bytes of shared memory.
-CLOCK: Final = 1.7e9
+# What an SM does in a clock: float64 FMAs on tensor cores, and bytes of shared memory.
 FMAS: Final = 128
 SHARED_BYTES: Final = 128
 # An instruction's rows or columns, the k of the least one and of the deepest.
 SIDE: Final = 8
 SHALLOW, DEEPEST = 4, 16
-# What follows minimises the error over 924 times of 34 shapes on an H200, which is 11 % in the mean: seconds of a
-# launch, and the share of memory's bandwidth that traffic seems to have.
+# Fitted, as benchmarks/kernels/fit.py does, to 924 times of 34 shapes on an H200, but for ALONE_CLOCKS, which
+# 131072x64x64 alone told: seconds of a launch, and the share of memory's bandwidth that traffic seems to have.
 LAUNCH: Final = 2e-6
 OF_BANDWIDTH: Final = 3.5
 # Clocks of a k tile that a block waits: for its copies, shared by the stages ahead; more for each operand copied by
@@ -38,8 +38,8 @@ SHALLOW_CLOCKS: Final = 0.03
 LOAD_CLOCKS: Final = 0.43
 COPY_CLOCKS: Final = 1.6
 # Clocks of a tile before its first product and after its last one, and of each further one of an SM where no other
-# block runs beside it; of each store of a warp, more where rows of C are
-# odd; of splits for each other, and for each 128 bytes of partial sums.
+# block runs beside it; of each store of a warp, more where rows of C are odd; of splits for each other, and for each
+# 128 bytes of partial sums.
 TILE_CLOCKS: Final = 410
 ALONE_CLOCKS: Final = 1200
 STORE_CLOCKS: Final = 14
@@ -49,12 +49,13 @@ SUM_CLOCKS: Final = 2.4
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
-    """An estimate of a launch."""
+    """Estimated seconds of a launch."""
     moving = problem.bytes / (OF_BANDWIDTH * device.limits.bandwidth)
     return LAUNCH + _clocks(config, problem, device) / CLOCK + moving
 
 
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
+    """Clocks of the busiest SM, whose blocks have tiles of their own or with stream-K equal shares."""
     size, splits, sms = config["BM"] * config["BN"], config["SPLIT_K"], max(device.limits.sms, 1)
     if config["STREAM_K_SMS"]:
         found, whole = stream_k_schedule(config, problem), k_tiles(config, problem)

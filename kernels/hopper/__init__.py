@@ -29,11 +29,11 @@ TILES: Final = (
     *((64, columns, 1, 1) for columns in (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32, 24, 16, 8)),
     *((64, columns, 1, min_blocks) for columns in (64, 32, 16, 8) for min_blocks in (2, 4)),
 )
-# Seconds of packing that the estimate leaves out, by an element's bytes; what it has too much beside tensor_core's, and
-# seconds of that below which it is the faster one, where it packs nothing: of 138 problems timed on an H200 the choice
-# takes 1.013 times the faster one's time.
+# Seconds of packing that the estimate leaves out, by an element's bytes; the share of it that is comparable with
+# tensor_core's; and seconds of that below which it is the faster one, where it packs nothing. Of 138 problems timed on
+# an H200 the choice takes 1.013 times the faster one's time.
 PACKING_SECONDS: Final = {2: 0.6e-6, 4: 1e-6}
-SHARE: Final = 0.9
+OWN_SHARE: Final = 0.9
 SHORT_SECONDS: Final = 4.3e-6
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
@@ -49,7 +49,7 @@ _EARLY: Final = tuple(holds for holds, names in RULES.values() if set(names).iss
 def _default(problem: Problem, device: Device) -> Config:
     """The config of the least estimate."""
     found = _fastest(problem, device)
-    return found[0] if found else next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+    return found[0] if found else SPACE.first_legal(problem, device)
 
 
 @lru_cache(1024)
@@ -133,7 +133,7 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
         return True
     own = _default(problem, device)
     least = seconds(own, problem, device) + PACKING_SECONDS[problem.itemsize] * bool(own["PACK_K"])
-    return max(SHARE * least, SHORT_SECONDS) < unpacked_seconds(other, problem, device)
+    return max(OWN_SHARE * least, SHORT_SECONDS) < unpacked_seconds(other, problem, device)
 
 
 HOPPER: Final = Kernel(

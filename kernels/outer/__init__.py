@@ -29,7 +29,7 @@ def _default(problem: Problem, device: Device) -> Config:
     found = [Config.of({"BK": depth, "VECTOR": vector, "PACKS": 1, "THREADS": threads}) for threads in _BLOCKS]
     legal = [each for each in found if SPACE.refusal(each, problem, device) is None]
     if not legal:
-        return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+        return SPACE.first_legal(problem, device)
     return next((each for each in legal if blocks(each, problem) >= device.limits.sms), legal[-1])
 
 

@@ -62,7 +62,7 @@ UNLIKE: Final = (*_NAMES, "STREAM_K_SMS", "PACK_MN", "SPLIT_K")
 def _default(problem: Problem, device: Device) -> Config:
     """The config of the least estimate; the space's first one if the device allows none of those."""
     found = _fastest(problem, device)
-    return found[0] if found else next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+    return found[0] if found else SPACE.first_legal(problem, device)
 
 
 @lru_cache(1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.cost_model import occupancy
+from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
 from kernels.packing import is_c_ragged, packed_bytes
 from kernels.pipelined.plan import copies, partials_fit, partials_lines, registers, shared_bytes
@@ -15,11 +15,10 @@ from kernels.space import Config
 from kernels.split_k import k_tiles
 from kernels.stream_k import stream_k_schedule
 
-# Clocks of a second, and FMAs of an SM in one.
-CLOCK: Final = 1.7e9
+# FMAs of an SM in a clock.
 FMAS: Final = 128
-# What follows minimises the error over 1,130 times of 70 shapes on an H200, which is 16 % in the mean: seconds of a
-# launch, of one that reduces and of one that packs; and the shares of memory's bandwidth that traffic seems to have.
+# Fitted, as benchmarks/kernels/fit.py does, to 1,130 times of 70 shapes on an H200: seconds of a launch, of one
+# that reduces and of one that packs; and the shares of memory's bandwidth that traffic seems to have.
 LAUNCH: Final = 1e-6
 REDUCING: Final = 1.3e-6
 PACKING: Final = 1.4e-6
@@ -31,8 +30,8 @@ OF_BANDWIDTH_PACKING: Final = 1.1
 WAIT_CLOCKS: Final = 124
 OWN_COPY_CLOCKS: Final = 7.3
 FMA_CLOCKS: Final = 0.77
-# Clocks of an SM for each element of a step that a warp loads, and each of its copies; and how sharp the greater one of
-# these and of products is the time of both.
+# Clocks of an SM for each element of a step that a warp loads, and each of its copies; and the exponent p of the p-norm
+# of these and of products, which overlap but for the end.
 LOAD_CLOCKS: Final = 0.6
 COPY_CLOCKS: Final = 0.8
 SHARP: Final = 6
@@ -47,11 +46,11 @@ MORE_REGISTERS: Final = 10
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
-    """An estimate of a launch with the steps before and after it."""
+    """Estimated seconds of a launch with the steps before and after it."""
     bandwidth = device.limits.bandwidth
-    k_tiles_each, parts, turns, partials = _shares(config, problem, device)
-    loop = k_tiles_each * _k_tile_clocks(config, problem, turns)
-    clocks = loop + parts * _tile_clocks(config, problem, turns)
+    k_tiles_each, parts, found, partials = _shares(config, problem, device)
+    loop = k_tiles_each * _k_tile_clocks(config, problem, found)
+    clocks = loop + parts * _tile_clocks(config, problem, found)
     packing = PACKING + 2 * packed_bytes(problem) / (OF_BANDWIDTH_PACKING * bandwidth) if config["PACK_MN"] else 0
     reducing = REDUCING * (config["SPLIT_K"] > 1) + partials / (OF_BANDWIDTH_SUMS * bandwidth)
     return LAUNCH + clocks / CLOCK + problem.bytes / (OF_BANDWIDTH * bandwidth) + packing + reducing
@@ -60,24 +59,21 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
 def _shares(config: Config, problem: Problem, device: Device) -> tuple[float, float, tuple[int, int], float]:
     """Of a block its k tiles and parts of tiles; blocks of the busiest SM and its turns; bytes of partial sums."""
     limits, whole = device.limits, k_tiles(config, problem)
-    sms = max(limits.sms, 1)
     if config["STREAM_K_SMS"]:
-        found, size = stream_k_schedule(config, problem), config["BM"] * config["BN"]
-        busy = min(config["MIN_BLOCKS"], -(-found.blocks // sms))
-        moved = problem.itemsize * size * (2 + found.blocks / blocks(config, problem)) * found.blocks
-        deep = found.each + (found.more > 0) + found.rounds * whole
-        return deep, found.rounds + 1 + found.each / whole, (busy, 1), moved
+        shared, size = stream_k_schedule(config, problem), config["BM"] * config["BN"]
+        busy = min(config["MIN_BLOCKS"], -(-shared.blocks // max(limits.sms, 1)))
+        moved = problem.itemsize * size * (2 + shared.blocks / blocks(config, problem)) * shared.blocks
+        deep = shared.each + (shared.more > 0) + shared.rounds * whole
+        return deep, shared.rounds + 1 + shared.each / whole, (busy, 1), moved
     splits = min(config["SPLIT_K"], whole) if partials_fit(config, problem) else 1
-    busy = -(-blocks(config, problem) * splits // sms)
     granted = min(registers(config) + MORE_REGISTERS, limits.registers_per_thread)
-    resident = occupancy(limits, threads(config), shared_bytes(config, problem), granted)
-    turns = busy, -(-busy // max(resident.blocks_per_sm if resident else 1, 1))
-    return -(-whole // splits), 1, turns, 2 * LINE_BYTES * partials_lines(problem, splits) if splits > 1 else 0
+    found = turns(limits, blocks(config, problem) * splits, threads(config), shared_bytes(config, problem), granted)
+    return -(-whole // splits), 1, found, 2 * LINE_BYTES * partials_lines(problem, splits) if splits > 1 else 0
 
 
-def _k_tile_clocks(config: Config, problem: Problem, turns: tuple[int, int]) -> float:
+def _k_tile_clocks(config: Config, problem: Problem, found: tuple[int, int]) -> float:
     """Clocks of the busiest SM for one k tile of each of its blocks: what they issue, and what one waits."""
-    busy, waves = turns
+    busy, waves = found
     own, steps, warps = sum(copies(config, problem)), config["BK"] / config["SLICE_K"], threads(config) / WARP
     products = config["BM"] * config["BN"] * config["BK"] / FMAS
     issued = warps * (LOAD_CLOCKS * steps * (config["TM"] + config["TN"]) + COPY_CLOCKS * own)
@@ -87,9 +83,9 @@ def _k_tile_clocks(config: Config, problem: Problem, turns: tuple[int, int]) -> 
     return both
 
 
-def _tile_clocks(config: Config, problem: Problem, turns: tuple[int, int]) -> float:
+def _tile_clocks(config: Config, problem: Problem, found: tuple[int, int]) -> float:
     """Clocks of the busiest SM before and after the loop over k."""
-    busy, waves = turns
+    busy, waves = found
     single = is_c_ragged(problem) and not config["STAGE_C"]
     together = 1 if single else VECTOR_BYTES // problem.itemsize
     each = STORE_CLOCKS / together + STAGED_CLOCKS * config["STAGE_C"] + SLICE_CLOCKS * (config["SLICE_K"] - 1)

@@ -65,7 +65,7 @@ def _default(problem: Problem, device: Device) -> Config:
     """The largest tile of which each SM has one, among those with little past C's edges; else the smallest of them."""
     legal = [each for each in _configs(problem) if SPACE.refusal(each, problem, device) is None]
     if not legal:
-        return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+        return SPACE.first_legal(problem, device)
     covered = {each: blocks(each, problem) * each["BM"] * each["BN"] for each in legal}
     good = [each for each in legal if covered[each] <= WASTE * min(covered.values())]
     return next((each for each in good if blocks(each, problem) >= device.limits.sms), good[-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.cost_model import occupancy
+from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
 from kernels.packing import HALF_BYTES, A, B, ragged
 from kernels.problem import Problem
@@ -12,11 +12,10 @@ from kernels.rank_k.plan import registers, shared_bytes, threads
 from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, WARP, blocks, real_bytes
 from kernels.space import Config
 
-# Clocks of a second, and float32 FMAs of an SM in one.
-CLOCK: Final = 1.7e9
+# float32 FMAs of an SM in a clock.
 FMAS: Final = 128
-# What follows minimises the error over 449 times of 59 shapes on an H200, which is 17 % in the mean: seconds of a
-# launch, and the share of memory's bandwidth that traffic seems to have.
+# Fitted, as benchmarks/kernels/fit.py does, to 1,017 times of 107 shapes on an H200: seconds of a launch, and the share
+# of memory's bandwidth that traffic seems to have.
 LAUNCH: Final = 1.8e-6
 OF_BANDWIDTH: Final = 1.4
 # Clocks that a block waits: of each k, each FMA of a thread, each of its copies and each of its stores.
@@ -34,11 +33,9 @@ ROUNDED_STORE: Final = 7.9
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
-    """An estimate of a launch."""
-    limits, count = device.limits, threads(config)
-    busy = -(-blocks(config, problem) // max(limits.sms, 1))
-    resident = occupancy(limits, count, shared_bytes(config, problem), registers(config, problem))
-    waves = -(-busy // max(resident.blocks_per_sm if resident else 1, 1))
+    """Estimated seconds of a launch."""
+    limits, grid = device.limits, blocks(config, problem)
+    busy, waves = turns(limits, grid, threads(config), shared_bytes(config, problem), registers(config, problem))
     clocks = busy * _issued(config, problem) + waves * _waits(config, problem)
     return LAUNCH + clocks / CLOCK + problem.bytes / (OF_BANDWIDTH * limits.bandwidth)
 

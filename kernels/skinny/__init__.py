@@ -149,7 +149,7 @@ def _default(problem: Problem, device: Device) -> Config:
     candidates = [each for part in parts for each in part.legal(problem, device)]
     if candidates:
         return min(candidates, key=lambda each: _seconds(each, problem, device))
-    return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+    return SPACE.first_legal(problem, device)
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:

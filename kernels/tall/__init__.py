@@ -71,7 +71,7 @@ def _default(problem: Problem, device: Device) -> Config:
     found = [_config(piece, row, problem, device) for piece in pieces for row in _rows(problem, device)]
     legal = [each for each in found if SPACE.refusal(each, problem, device) is None]
     if not legal:
-        return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+        return SPACE.first_legal(problem, device)
     work = [_busiest(each, problem, device) for each in legal]
     return next(each for each, much in zip(legal, work, strict=True) if much <= CLOSE * min(work))
 

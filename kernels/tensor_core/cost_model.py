@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.cost_model import occupancy
+from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
 from kernels.packing import A, B, packed_k_major, ragged
 from kernels.problem import Problem
@@ -25,13 +25,12 @@ from kernels.tensor_core.plan import (
     threads,
 )
 
-# Clocks of a second, and what an SM does in one: FMAs of 16-bit operands by mma, and bytes of shared memory.
-CLOCK: Final = 1.7e9
+# What an SM does in a clock: FMAs of 16-bit operands by mma, and bytes of shared memory.
 FMAS: Final = 1024
 SHARED_BYTES: Final = 128
 MMA_AREA: Final = 16 * 8  # of C, an instruction's
-# What follows minimises the error over 3,309 times of 134 shapes on an H200: seconds of a launch and of the one before
-# that packs, and the shares of memory's bandwidth that packing and all traffic seem to have.
+# Fitted, as benchmarks/kernels/fit.py does, to 3,309 times of 134 shapes on an H200: seconds of a launch and of the one
+# before that packs, and the shares of memory's bandwidth that packing and all traffic seem to have.
 LAUNCH: Final = 0.9e-6
 PACKING: Final = 2e-6
 OF_BANDWIDTH_PACKING: Final = 0.67
@@ -67,7 +66,7 @@ MEASURED: Final = 1.25
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
-    """An estimate of a launch with the steps before it."""
+    """Estimated seconds of a launch with the steps before it."""
     if emulated(problem):
         return MEASURED * _emulated_clocks(config, problem, device) / CLOCK
     bandwidth = device.limits.bandwidth
@@ -91,10 +90,8 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
 
 def _turns(config: Config, problem: Problem, device: Device) -> tuple[int, int]:
     """Blocks of the busiest SM, and how often it begins as many as it runs at once."""
-    limits = device.limits
-    busy = -(-blocks(config, problem) * config["SPLIT_K"] // max(limits.sms, 1))
-    resident = occupancy(limits, threads(config), shared_bytes(config, problem), registers(config, problem))
-    return busy, -(-busy // max(resident.blocks_per_sm if resident else 1, 1))
+    grid = blocks(config, problem) * config["SPLIT_K"]
+    return turns(device.limits, grid, threads(config), shared_bytes(config, problem), registers(config, problem))
 
 
 def _waits(config: Config, problem: Problem) -> float:
