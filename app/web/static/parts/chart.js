@@ -48,9 +48,12 @@ export const axis = (c, more = {}) => {
   };
 };
 
+// Marks of custom series do not take the chart's own: ECharts gives them the browser's sans-serif.
+export const FONT = "Inter, system-ui, sans-serif";
+
 const base = (c) => ({
   animation: !still.matches, animationDuration: 250, animationDurationUpdate: 250,
-  textStyle: { color: c.quiet, fontFamily: "Inter, system-ui, sans-serif", fontSize: 12 },
+  textStyle: { color: c.quiet, fontFamily: FONT, fontSize: 12 },
   aria: { enabled: true },
   // Drawn on the canvas: what ECharts would write as markup has styles in it, which the page's policy forbids.
   tooltip: { renderMode: "richText", backgroundColor: c.card, borderColor: c.line, textStyle: { color: c.ink }, confine: true },

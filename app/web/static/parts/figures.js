@@ -1,6 +1,6 @@
 // The charts of trials and of bests: what each shows as ECharts' option, and the same as a table.
 
-import { Chart, axis, ramp } from "./chart.js";
+import { Chart, FONT, axis, ramp } from "./chart.js";
 import { h, table } from "./elements.js";
 import { config, floor, intensity, peak, percent, problem, rate, time } from "./format.js";
 import { bestSoFar, landscape, measured, valuesOf, whatMatters } from "./statistics.js";
@@ -41,7 +41,7 @@ export function whiskers(c, order) {
     const told = `${rate(order[row].gflops)}  ${time(order[row].ms)}`;
     return { type: "group", children: [
       line(from, y, to, y), line(from, y - 4, from, y + 4), ...(end > to ? [] : [line(to, y - 4, to, y + 4)]),
-      { type: "text", style: { text: told, x: Math.max(to, bar) + 6, y, fill: c.ink, verticalAlign: "middle", fontSize: 12 } },
+      { type: "text", style: { text: told, x: Math.max(to, bar) + 6, y, fill: c.ink, verticalAlign: "middle", fontSize: 12, fontFamily: FONT } },
     ] };
   };
   const ends = order.map((rung, row) => [row, ...(rung.ci ?? [rung.ms, rung.ms]).map((ms) => rung.gflops * rung.ms / ms)]);
@@ -144,7 +144,7 @@ function tile(api, now, datum, c) {
   return {
     type: "rect", shape: { x: x - width / 2 + 1, y: y - height / 2 + 1, width: width - 2, height: height - 2, r: 4 },
     style: { fill: style.color, stroke: style.borderColor, lineWidth: style.borderWidth, lineDash: style.borderType === "dotted" ? [2, 3] : null },
-    textContent: { style: { text, fill: label.color, fontSize: 12 } }, textConfig: { position: "inside" },
+    textContent: { style: { text, fill: label.color, fontSize: 12, fontFamily: FONT } }, textConfig: { position: "inside" },
   };
 }
 
