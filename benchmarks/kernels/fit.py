@@ -55,8 +55,8 @@ FITTED: Final = {
         *("ISSUED_LOAD", "ISSUED_COPY", "ISSUED_STORE", "ROUNDED_STORE"),
     ),
     "direct_tensor": (
-        *("LAUNCH", "FIRST_CLOCKS", "WAIT_LOAD", "WAIT_STORE", "LOAD_CLOCKS", "STORE_CLOCKS", "SINGLE_STORE"),
-        "MMA_CLOCKS",
+        *("LAUNCH", "WAIT_LOAD", "WAIT_STORE", "LOAD_CLOCKS", "STORE_CLOCKS", "SINGLE_STORE", "MMA_CLOCKS"),
+        *("MOVED_CLOCKS", "ENDS_CLOCKS", "BLOCK_CLOCKS", "OF_BANDWIDTH", "STORED_AGAIN"),
     ),
 }
 Vector: TypeAlias = npt.NDArray[np.float64]

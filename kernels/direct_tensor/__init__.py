@@ -1,4 +1,4 @@
-"""direct_tensor: short k on tensor cores, from memory straight into registers; float16 and bfloat16."""
+"""direct_tensor: short k on tensor cores, from memory straight into registers; 16 bits and TF32."""
 
 from __future__ import annotations
 
@@ -8,41 +8,42 @@ from kernels.arithmetic import MMA
 from kernels.device import Device
 from kernels.direct_tensor.cost_model import seconds
 from kernels.direct_tensor.plan import plan
-from kernels.direct_tensor.space import OWN, SPACE
+from kernels.direct_tensor.space import SPACE
+from kernels.hopper import HOPPER
+from kernels.hopper import untuned_seconds as hopper_seconds
 from kernels.kernel import Kernel, Sizes
-from kernels.packing import ragged
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
 from kernels.tensor_core.cost_model import seconds as staged_seconds
 
 DEEPEST: Final = 128
-# mma with 16-bit elements of 16 along k, and bfloat16 (PTX ISA, "mma").
+# mma with 16-bit elements of 16 along k, with bfloat16 and with TF32 (PTX ISA, "mma").
 SINCE: Final = 80
-SMALL: Final = 2**20  # elements of C
-TOGETHER: Final = 4  # warps of a block
-# A k that other kernels have no use for.
-SHORT: Final = 32
-SHORT_OF_BATCH: Final = 48  # of a batch with ragged rows
-CLOSE: Final = 1.1  # how much longer than tensor_core's its estimate may be
+# Warps of a block: of 2,000 times on an H200 those of two and four are the least, whatever the tile.
+TOGETHER: Final = 2
+# What its estimate may be of tensor_core's, untuned; and the seconds below which hopper is none the faster one.
+CLOSE: Final = 1.15
+SHORT_SECONDS: Final = 3.3e-6
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The config of the least estimate, four warps of those that only WARPS tells apart; else the space's first one."""
-
-    def order(config: Config) -> tuple[float, bool]:
-        return seconds(config, problem, device), config["WARPS"] != TOGETHER
-
-    return min(SPACE.legal(problem, device), key=order, default=next(iter(SPACE)))
+    """The config of the least estimate among those of TOGETHER warps; else the space's first one."""
+    legal = (each for each in SPACE.legal(problem, device) if each["WARPS"] == TOGETHER)
+    return min(legal, key=lambda each: seconds(each, problem, device), default=next(iter(SPACE)))
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether k is short and C, if large, not stored by the element, and tensor_core is not far faster."""
-    is_stored = problem.n % OWN == 0 or problem.batch * problem.m * problem.n <= SMALL
-    if not is_stored or problem.k > (SHORT_OF_BATCH if problem.batch > 1 and ragged(problem) else SHORT):
+    """Whether neither tensor_core nor hopper is estimated to be the faster one."""
+    own = untuned_seconds(problem, device)
+    if own > CLOSE * staged_seconds(TENSOR_CORE.default(problem, device), problem, device):
         return False
-    own = seconds(_default(problem, device), problem, device)
-    return own <= CLOSE * staged_seconds(TENSOR_CORE.default(problem, device), problem, device)
+    return own <= SHORT_SECONDS or not HOPPER.covers(problem, device) or own <= hopper_seconds(problem, device)
+
+
+def untuned_seconds(problem: Problem, device: Device) -> float:
+    """Estimated seconds of the default."""
+    return seconds(_default(problem, device), problem, device)
 
 
 DIRECT_TENSOR: Final = Kernel(
@@ -50,12 +51,13 @@ DIRECT_TENSOR: Final = Kernel(
     summary="Short k: a warp has both operands of its tile in registers, straight from memory, and multiplies at once.",
     file="direct_tensor/kernel.cu",
     space=SPACE,
-    dtypes=("float16", "bfloat16"),
-    precisions=("strict",),
+    dtypes=("float16", "bfloat16", "float32"),
+    precisions=("strict", "tf32"),
     platforms=("cuda",),
     plan=plan,
     default=_default,
     seconds=seconds,
+    excluded_classes=(("float32", "strict"),),
     min_capability=SINCE,
     sizes=Sizes(k_most=DEEPEST),
     preferred_untuned=_preferred_untuned,

@@ -2,62 +2,100 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
 from kernels.direct_tensor.plan import threads, tiles
-from kernels.direct_tensor.space import BAND, OWN, STRIP
+from kernels.direct_tensor.space import BAND, OWN, REALIGN_C, STRIP, most_own, past, words, words_of_line
+from kernels.packing import A, B, is_c_ragged
 from kernels.problem import Problem
 from kernels.rules import WARP
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 439 times of 45 shapes on an H200: seconds of a launch.
-LAUNCH: Final = 1.2e-6
-# Clocks that a warp waits: before its first load, and for each load of a thread and each of its stores.
-FIRST_CLOCKS: Final = 350
-WAIT_LOAD: Final = 67
-WAIT_STORE: Final = 3
-# Clocks of an SM for each load, store and instruction of mma of a warp; more for a store of one element.
-LOAD_CLOCKS: Final = 0.57
-STORE_CLOCKS: Final = 12
-SINGLE_STORE: Final = 14
-MMA_CLOCKS: Final = 2.1
+# Fitted, as benchmarks/kernels/fit.py does, to 1,726 times of 104 shapes on an H200: seconds of a launch.
+LAUNCH: Final = 1.95e-6
+# Clocks that a warp waits for each load of a thread and each of its stores.
+WAIT_LOAD: Final = 15.4
+WAIT_STORE: Final = 30.3
+# Clocks of an SM for each load, store and instruction of mma of a warp; more for a store of one element, for a word of
+# an operand or of C that is realigned, and for the ends of a row of C.
+LOAD_CLOCKS: Final = 2.32
+STORE_CLOCKS: Final = 3.91
+SINGLE_STORE: Final = 8.97
+MMA_CLOCKS: Final = 3.9
+MOVED_CLOCKS: Final = 4.2
+ENDS_CLOCKS: Final = 18.5
+# Clocks of an SM until a block is there.
+BLOCK_CLOCKS: Final = 36.9
+# Of bandwidth, that memory has; and how often rows of C that start anywhere are stored again, if not in aligned words.
+OF_BANDWIDTH: Final = 2.48
+STORED_AGAIN: Final = 2
 # Registers beside operands and half of the sums' columns.
 ADDRESSES: Final = 40
-# As in fragments.h: tiles of 8 lines of A that lie among each other, and what a thread reads of a line along k, of the
-# least k and of longer ones.
+# As in fragments.h: tiles of 8 lines of A that lie among each other, and elements that a thread reads along k.
 BESIDE: Final = 4
 RUN_K: Final = (4, 8)
+WORD: Final = 4  # bytes
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch."""
     limits, warps = device.limits, config["WARPS"]
-    bm, bn, bk = config["BM"], config["BN"], config["BK"]
-    loads = _loads(bm, bk, not problem.trans_a, BESIDE, problem.a_shape[1])
-    loads += _loads(bn, bk, problem.trans_b, config["TN"] // OWN, problem.b_shape[1])
-    stores, single = _stores(config, problem)
+    bm, bn = config["BM"], config["BN"]
+    in_a, in_b = _operands(config, problem)
+    loads, moved = in_a.loads + in_b.loads, in_a.moved + in_b.moved
+    stores, single, ends = _stores(config, problem)
+    moved += bm * bn * problem.itemsize // (WORD * WARP) if ends else 0
     grid = -(-tiles(config, problem) // warps)
-    words = (bm + bn) // BAND * bk // BAND
-    granted = min(ADDRESSES + words + bn // 2, limits.registers_per_thread)
+    granted = min(ADDRESSES + words(config, problem) + past(config, problem) + bn // 2, limits.registers_per_thread)
     busy, waves = turns(limits, grid, threads(config), 0, granted)
-    products = bm / STRIP * bn / BAND * bk / STRIP
-    issued = LOAD_CLOCKS * loads + (STORE_CLOCKS + SINGLE_STORE * single) * stores + MMA_CLOCKS * products
-    waits = FIRST_CLOCKS + WAIT_LOAD * loads + WAIT_STORE * stores
-    return LAUNCH + (busy * warps * issued + waves * waits) / CLOCK + problem.bytes / limits.bandwidth
+    products = bm / STRIP * bn / BAND * words_of_line(config, problem) / 2
+    stored = (STORE_CLOCKS + SINGLE_STORE * single) * stores + ENDS_CLOCKS * ends
+    issued = LOAD_CLOCKS * loads + stored + MMA_CLOCKS * products + MOVED_CLOCKS * moved
+    waits = WAIT_LOAD * loads + WAIT_STORE * (stores + ends)
+    clocks = busy * (warps * issued + BLOCK_CLOCKS) + waves * waits
+    again = is_c_ragged(problem) and not config["REALIGN"] & REALIGN_C
+    of_c = again * problem.batch * problem.m * problem.n * problem.itemsize
+    return LAUNCH + clocks / CLOCK + (problem.bytes + STORED_AGAIN * of_c) / (OF_BANDWIDTH * limits.bandwidth)
 
 
-def _loads(lines: int, depth: int, k_major: bool, most_beside: int, length: int) -> float:
-    """Loads of a thread for its words of an operand: of several at once, or of each element where rows are ragged."""
-    count = lines // BAND
-    words = RUN_K[depth > STRIP] // OWN if k_major else min(count, most_beside)
-    all_words = count * (depth // BAND)
-    return all_words / words if length % (OWN * words) == 0 else OWN * all_words
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """A thread's loads for its words of an operand, and the words that are moved to where rows begin."""
+
+    loads: float
+    moved: int
 
 
-def _stores(config: Config, problem: Problem) -> tuple[float, bool]:
-    """Stores of a thread, and whether they are of one element."""
-    own = OWN * min(config["BN"] // BAND, config["TN"] // OWN)
+def _operands(config: Config, problem: Problem) -> tuple[_Reads, _Reads]:
+    """Both operands."""
+    per_word = WORD // problem.itemsize
+    along_k = RUN_K[problem.itemsize < WORD and config["BK"] % 32 == 0] // per_word
+    found = []
+    for operand, lines, k_major, most, length in (
+        (A, config["BM"], not problem.trans_a, BESIDE, problem.a_shape[1]),
+        (B, config["BN"], problem.trans_b, config["TN"] // OWN, problem.b_shape[1]),
+    ):
+        count = lines // BAND
+        width = along_k if k_major else min(count, most)
+        everything = count * words_of_line(config, problem)
+        if config["REALIGN"] & operand:
+            rows = 0 if k_major else words_of_line(config, problem)
+            found.append(_Reads(everything / width + rows, everything))
+        else:
+            by_element = length % (per_word * width) > 0
+            found.append(_Reads(everything * per_word if by_element else everything / width, 0))
+    return found[0], found[1]
+
+
+def _stores(config: Config, problem: Problem) -> tuple[float, bool, float]:
+    """Stores of a thread, whether they are of one element, and rows of C of which it stores the ends."""
+    own = min(config["TN"], most_own(config, problem))
+    rows = config["BM"] / BAND
+    whole = config["BM"] * config["BN"] / (WARP * own)
+    if config["REALIGN"] & REALIGN_C:
+        return whole, False, rows
     single = problem.n % own > 0
-    return config["BM"] * config["BN"] / (WARP * (1 if single else own)), single
+    return whole * own if single else whole, single, 0.0

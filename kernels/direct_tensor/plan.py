@@ -21,4 +21,4 @@ def threads(config: Config) -> int:
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
     count = tiles(config, problem)
-    return Plan(-(-count // config["WARPS"]), (threads(config), 1), scalars=(count,))
+    return Plan(-(-count // config["WARPS"]), (threads(config), 1), scalars=(count, problem.batch))

@@ -131,9 +131,13 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     other = TENSOR_CORE.default(problem, device)
     if emulated(problem) or other["PACK_K"] or not packing.ragged(problem):
         return True
+    return max(OWN_SHARE * untuned_seconds(problem, device), SHORT_SECONDS) < unpacked_seconds(other, problem, device)
+
+
+def untuned_seconds(problem: Problem, device: Device) -> float:
+    """Estimated seconds of the default, its packing step's start among them."""
     own = _default(problem, device)
-    least = seconds(own, problem, device) + PACKING_SECONDS[problem.itemsize] * bool(own["PACK_K"])
-    return max(OWN_SHARE * least, SHORT_SECONDS) < unpacked_seconds(other, problem, device)
+    return seconds(own, problem, device) + PACKING_SECONDS[problem.itemsize] * bool(own["PACK_K"])
 
 
 HOPPER: Final = Kernel(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
+from kernels.direct_tensor import DIRECT_TENSOR
+from kernels.direct_tensor import untuned_seconds as direct_seconds
 from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.double_tensor.cost_model import seconds as double_seconds
 from kernels.kernel import Kernel, Sizes
-from kernels.packing import is_c_ragged
 from kernels.problem import Problem
 from kernels.rank_k.cost_model import seconds
 from kernels.rank_k.plan import plan
@@ -16,20 +17,15 @@ from kernels.rank_k.space import DEPTHS, SPACE, widest_run
 from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, blocks, real_bytes
 from kernels.space import Config
 
-# The most of k that it is for, and the most of which it is the best untuned choice: for float32, but for a large C, for
-# which it is that for all; for TF32, and there for a large C that TMA cannot store; and for 16 bits, where a large C
-# with rows of an odd length cannot be stored in pairs, and of the largest for half as much.
+# The most of k that it is for, and the most of which it is the best untuned choice: but of float32 with a large C for
+# all.
 DEEPEST: Final = DEPTHS[-1]
 SHORT: Final = 32
-SHORT_TF32: Final = 20
-SHORT_TF32_LARGE: Final = 28
-SHORT_ODD: Final = 28
-SHORT_ODD_LARGEST: Final = 16
 LARGE: Final = 800_000
-LARGE_ODD: Final = 300_000
-LARGEST_ODD: Final = 10_000_000
 # How much longer than double_tensor's its estimate may be.
 CLOSE: Final = 1.1
+# How many times its estimate direct_tensor's is to be at least.
+CLOSER: Final = 1.05
 # Elements of a C that a batch has many of, of which a tile would be mostly past the edge, unless a side is longer.
 SMALL: Final = 128 * 128
 LONG_SIDE: Final = 128
@@ -85,21 +81,21 @@ def _configs(problem: Problem) -> list[Config]:
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether writing C takes most of the time, as it is to be written; in float64 no tensor cores are far faster."""
-    elements = problem.batch * problem.m * problem.n
-    if problem.itemsize < FLOAT_BYTES:
-        short = SHORT_ODD if elements <= LARGEST_ODD else SHORT_ODD_LARGEST
-        return problem.k <= short and problem.n % 2 == 1 and elements > LARGE_ODD
-    if problem.precision == "tf32":
-        is_large = elements > LARGE and is_c_ragged(problem)
-        return problem.k <= (SHORT_TF32_LARGE if is_large else SHORT_TF32) and _fills_tiles(problem)
+    """Whether k is short, and writing C takes most of the time; where tensor cores multiply, by estimates."""
+    if DIRECT_TENSOR.covers(problem, device):
+        return problem.k <= SHORT and CLOSER * _untuned_seconds(problem, device) <= direct_seconds(problem, device)
     if problem.itemsize == FLOAT_BYTES and problem.m * problem.n > LARGE:
         return True
-    is_short = problem.k <= SHORT and _fills_tiles(problem)
-    if not is_short or not DOUBLE_TENSOR.covers(problem, device):
-        return is_short
-    own = seconds(_default(problem, device), problem, device)
-    return own <= CLOSE * double_seconds(DOUBLE_TENSOR.default(problem, device), problem, device)
+    if problem.k > SHORT or not _fills_tiles(problem):
+        return False
+    if not DOUBLE_TENSOR.covers(problem, device):
+        return True
+    other = double_seconds(DOUBLE_TENSOR.default(problem, device), problem, device)
+    return _untuned_seconds(problem, device) <= CLOSE * other
+
+
+def _untuned_seconds(problem: Problem, device: Device) -> float:
+    return seconds(_default(problem, device), problem, device)
 
 
 def _fills_tiles(problem: Problem) -> bool:

@@ -1,4 +1,4 @@
-"""What the kernels' own models estimate beside 10,268 times of an H200, which are in tests/data; and their fit."""
+"""What the kernels' own models estimate beside 11,516 times of an H200, which are in tests/data; and their fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOUNDS: Final = {
     "pipelined": (1.05, 0.15),
     "double_tensor": (1.09, 0.1),
     "rank_k": (1.08, 0.15),
-    "direct_tensor": (1.05, 0.15),
+    "direct_tensor": (1.06, 0.1),
     "hopper": (1.05, 0.15),
     "skinny": (1.1, 0.3),
 }
@@ -49,7 +49,7 @@ def estimate(name: str, config: Config, problem: Problem) -> float:
 
 
 def test_there_are_as_many_times_as_the_models_say() -> None:
-    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 10268
+    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 11516
 
 
 @pytest.mark.parametrize("name", BOUNDS)

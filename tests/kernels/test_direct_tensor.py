@@ -25,16 +25,17 @@ ptx_of = pytest.importorskip("tests.ptx_interpreter.program").ptx_of
 
 CUBES = Problem(16, 16, 16, 4096, "bfloat16")
 TALL = Problem(262_144, 16, 32, dtype="bfloat16")
+TF32 = Problem(99, 101, 27, precision="tf32")
 
 
-def tile(*values: int) -> Config:
-    return SPACE.config(dict(zip(SPACE.parameters, values, strict=True)))
+def tile(*values: int, realign: int = 0) -> Config:
+    return SPACE.config(dict(zip(SPACE.parameters, (*values, realign), strict=True)))
 
 
 def test_a_warp_has_a_tile_and_a_block_several() -> None:
     assert tiles(tile(64, 16, 32, 4, 4), replace(TALL, m=65, n=33, batch=3)) == 18
     launch = DIRECT_TENSOR.launch(tile(64, 16, 32, 4, 4), replace(TALL, m=65, n=33, batch=3), H200)
-    assert (launch.grid, launch.block, launch.scalars) == (5, (128, 1), (18,))
+    assert (launch.grid, launch.block, launch.scalars) == (5, (128, 1), (18, 3))
 
 
 @pytest.mark.parametrize(
@@ -56,42 +57,57 @@ def test_a_tile_that_is_half_past_an_edge_is_refused() -> None:
 
 
 def test_untuned_it_has_all_columns_and_leaves_no_sm_idle() -> None:
-    assert DIRECT_TENSOR.default(TALL, H200) == tile(64, 16, 32, 4, 4)
-    assert DIRECT_TENSOR.default(CUBES, H200) == tile(16, 16, 16, 4, 4)
+    assert DIRECT_TENSOR.default(TALL, H200) == tile(64, 16, 32, 4, 2)
+    assert DIRECT_TENSOR.default(CUBES, H200) == tile(16, 16, 16, 4, 2)
     assert DIRECT_TENSOR.default(replace(TALL, n=1000), H200)["BN"] == 64
-
-
-def test_untuned_a_thread_has_columns_side_by_side_where_they_are_stored_at_once() -> None:
-    assert DIRECT_TENSOR.default(replace(TALL, n=1000), H200)["TN"] == 8
-    ragged = DIRECT_TENSOR.default(replace(TALL, n=1001), H200)
-    assert (ragged["TN"], ragged["BN"]) == (2, 16)
     assert DIRECT_TENSOR.default(Problem(13, 570, 6, dtype="float16"), H200)["BN"] == 8
+
+
+def test_untuned_a_large_c_is_stored_in_aligned_words() -> None:
+    assert DIRECT_TENSOR.default(replace(TALL, n=1000), H200) == tile(64, 64, 32, 8, 2)
+    assert DIRECT_TENSOR.default(replace(TALL, n=1001), H200) == tile(64, 64, 32, 8, 2, realign=6)
+    assert DIRECT_TENSOR.default(replace(TF32, m=9000), H200)["REALIGN"] == 4
 
 
 @pytest.mark.parametrize(
     ("problem", "preferred"),
     [
         (TALL, True),
-        (replace(TALL, n=15), False),
-        (replace(TALL, m=600, n=15), True),
-        (Problem(600, 64, 64, dtype="float16"), False),
-        (Problem(600, 63, 63, dtype="float16"), False),
-        (Problem(20, 43, 63, dtype="float16"), False),
+        (replace(TALL, n=15), True),
+        (Problem(600, 64, 64, dtype="float16"), True),
         (Problem(12, 670, 41, 73, dtype="float16"), True),
-        (Problem(12, 672, 48, 73, dtype="float16"), False),
+        (Problem(121, 73, 78, dtype="float32", precision="tf32", trans_a=True), True),
         (Problem(540, 12510, 79, dtype="bfloat16"), False),
+        (Problem(609, 624, 113, 26, dtype="bfloat16"), False),
+        (Problem(2793, 7805, 71, dtype="float32", precision="tf32"), False),
     ],
 )
-def test_untuned_it_is_taken_for_a_short_k_and_a_longer_one_in_ragged_batches(
-    problem: Problem, *, preferred: bool
-) -> None:
+def test_untuned_it_is_taken_where_no_pipeline_is_estimated_to_be_faster(problem: Problem, *, preferred: bool) -> None:
     assert DIRECT_TENSOR.preferred_untuned(problem, H200) is preferred
 
 
-def test_only_short_k_in_half_types_from_sm_80_is_covered() -> None:
+@pytest.mark.parametrize(
+    ("values", "realign", "legal"),
+    [
+        ((32, 32, 32, 8, 2), 0, True),
+        ((32, 32, 32, 8, 2), 4, True),
+        ((32, 32, 32, 8, 2), 5, False),
+        ((32, 32, 32, 8, 2), 7, False),
+        ((32, 32, 48, 8, 2), 7, True),
+    ],
+)
+def test_rows_that_start_anywhere_are_realigned_where_the_tile_has_room(
+    values: tuple[int, ...], realign: int, *, legal: bool
+) -> None:
+    problem = Problem(99, 101, 27, dtype="float16")
+    assert (SPACE.refusal(tile(*values, realign=realign), problem, H200) is None) == legal
+
+
+def test_only_short_k_on_tensor_cores_from_sm_80_is_covered() -> None:
     assert DIRECT_TENSOR.covers(CUBES, H200)
+    assert DIRECT_TENSOR.covers(TF32, H200)
     assert DIRECT_TENSOR.covers(TALL, replace(H200, architecture="sm_80"))
-    for problem in (replace(TALL, k=129), replace(TALL, dtype="float32")):
+    for problem in (replace(TALL, k=129), replace(TALL, dtype="float32"), replace(TF32, precision="strict")):
         assert not DIRECT_TENSOR.covers(problem, H200)
     assert not DIRECT_TENSOR.covers(TALL, replace(H200, architecture="sm_75"))
     assert not DIRECT_TENSOR.covers(TALL, PROCESSOR)
@@ -99,30 +115,41 @@ def test_only_short_k_in_half_types_from_sm_80_is_covered() -> None:
 
 # Whole tiles and not, bands that lie among each other by one, two and four, odd lines, bases off 16 bytes, batches.
 CASES = [
-    pytest.param("float16", (16, 8, 16, 2, 1), 0, (16, 8, 16), 1, 0, id="float16-one"),
-    pytest.param("float16", (32, 16, 32, 4, 2), 0, (70, 33, 31), 2, 2, id="float16-nn"),
-    pytest.param("float16", (64, 32, 32, 8, 4), 1, (96, 64, 24), 1, 0, id="float16-nt"),
-    pytest.param("bfloat16", (64, 64, 32, 8, 8), 2, (200, 72, 32), 2, 0, id="bfloat16-tn"),
-    pytest.param("bfloat16", (16, 32, 32, 8, 2), 3, (31, 65, 20), 1, 6, id="bfloat16-tt"),
-    pytest.param("bfloat16", (16, 16, 16, 4, 8), 0, (16, 16, 16), 11, 0, id="bfloat16-cubes"),
-    pytest.param("bfloat16", (16, 8, 16, 2, 4), 2, (1, 1, 1), 3, 2, id="bfloat16-tiny"),
-    pytest.param("float16", (32, 64, 32, 2, 2), 0, (40, 205, 20), 1, 0, id="float16-apart"),
-    pytest.param("bfloat16", (16, 32, 64, 2, 4), 1, (33, 66, 47), 2, 2, id="bfloat16-deeper"),
-    pytest.param("float16", (32, 16, 128, 4, 2), 2, (35, 26, 101), 1, 0, id="float16-deepest"),
-    pytest.param("bfloat16", (16, 8, 96, 2, 1), 3, (17, 9, 96), 1, 6, id="bfloat16-three-chunks"),
+    pytest.param("float16", (16, 8, 16, 2, 1), 0, 0, (16, 8, 16), 1, 0, id="float16-one"),
+    pytest.param("float16", (32, 16, 32, 4, 2), 0, 0, (70, 33, 31), 2, 2, id="float16-nn"),
+    pytest.param("float16", (64, 32, 32, 8, 4), 0, 1, (96, 64, 24), 1, 0, id="float16-nt"),
+    pytest.param("bfloat16", (64, 64, 32, 8, 8), 0, 2, (200, 72, 32), 2, 0, id="bfloat16-tn"),
+    pytest.param("bfloat16", (16, 32, 32, 8, 2), 0, 3, (31, 65, 20), 1, 6, id="bfloat16-tt"),
+    pytest.param("bfloat16", (16, 16, 16, 4, 8), 0, 0, (16, 16, 16), 11, 0, id="bfloat16-cubes"),
+    pytest.param("bfloat16", (16, 8, 16, 2, 4), 0, 2, (1, 1, 1), 3, 2, id="bfloat16-tiny"),
+    pytest.param("float16", (32, 64, 32, 2, 2), 0, 0, (40, 205, 20), 1, 0, id="float16-apart"),
+    pytest.param("bfloat16", (16, 32, 64, 2, 4), 0, 1, (33, 66, 47), 2, 2, id="bfloat16-deeper"),
+    pytest.param("float16", (32, 16, 128, 4, 2), 0, 2, (35, 26, 101), 1, 0, id="float16-deepest"),
+    pytest.param("bfloat16", (16, 8, 96, 2, 1), 0, 3, (17, 9, 96), 1, 6, id="bfloat16-three-chunks"),
+    pytest.param("float16", (16, 64, 32, 8, 1), 7, 0, (33, 145, 21), 2, 0, id="float16-realigned-nn"),
+    pytest.param("bfloat16", (32, 16, 48, 4, 2), 7, 1, (67, 35, 27), 2, 4, id="bfloat16-realigned-nt"),
+    pytest.param("float16", (32, 32, 64, 2, 2), 7, 2, (70, 34, 57), 1, 2, id="float16-realigned-tn"),
+    pytest.param("bfloat16", (64, 32, 32, 8, 4), 7, 3, (65, 66, 18), 3, 0, id="bfloat16-realigned-tt"),
+    pytest.param("float16", (16, 64, 16, 8, 2), 4, 0, (40, 59, 16), 1, 0, id="float16-realigned-c"),
+    pytest.param("float32", (16, 16, 16, 4, 2), 0, 0, (33, 20, 13), 2, 0, id="tf32-nn"),
+    pytest.param("float32", (16, 8, 80, 2, 2), 0, 1, (31, 59, 77), 1, 4, id="tf32-nt"),
+    pytest.param("float32", (32, 64, 32, 4, 1), 4, 2, (70, 101, 27), 1, 0, id="tf32-realigned-c"),
+    pytest.param("float32", (16, 32, 48, 2, 4), 4, 3, (18, 65, 48), 2, 8, id="tf32-realigned-c-tt"),
 ]
 
 
 @pytest.mark.rotating
 @pytest.mark.drawn(2)
-@pytest.mark.parametrize(("dtype", "values", "turned", "shape", "batch", "shift"), CASES)
+@pytest.mark.parametrize(("dtype", "values", "realign", "turned", "shape", "batch", "shift"), CASES)
 def test_products_of_integers_are_exact(
-    dtype: str, values: tuple[int, ...], turned: int, shape: tuple[int, int, int], batch: int, shift: int
+    dtype: str, values: tuple[int, ...], realign: int, turned: int, shape: tuple[int, int, int], batch: int, shift: int
 ) -> None:
     trans_a, trans_b = TRANSPOSITIONS[turned]
-    problem = Problem(*shape, batch, dtype, trans_a=trans_a, trans_b=trans_b)
+    precision = "tf32" if dtype == "float32" else "strict"
+    problem = Problem(*shape, batch, dtype, precision, trans_a=trans_a, trans_b=trans_b)
+    launch = DIRECT_TENSOR.launch(tile(*values, realign=realign), problem, H200)
     a, b = operands(problem, np.random.default_rng(11), integers=True)
-    c, _ = interpreter.interpreted(DIRECT_TENSOR.launch(tile(*values), problem, H200), a, b, H200, shift)
+    c, _ = interpreter.interpreted(launch, a, b, H200, shift)
     assert np.array_equal(c, rounded(problem, a, b))
 
 
@@ -138,9 +165,10 @@ def test_what_is_verified_before_serving_is_right(k: int) -> None:
     assert np.array_equal(c, rounded(checked, a, b))
 
 
-def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:
+@pytest.mark.parametrize("realign", [0, 7])
+def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(realign: int) -> None:
     problem = Problem(33, 17, 19, dtype="float16")
-    launch = DIRECT_TENSOR.launch(tile(32, 16, 32, 2, 2), problem, H200)
+    launch = DIRECT_TENSOR.launch(tile(32, 16, 32, 2, 2, realign=realign), problem, H200)
     a, b = operands(problem, np.random.default_rng(11))
     a[0, 32, 18] = np.nan
     c, _ = interpreter.interpreted(launch, a, b, H200)
@@ -153,11 +181,13 @@ def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:
 @pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("turned", range(4))
-def test_whole_operands_move_in_16_bytes_at_once(turned: int, tmp_path: Path) -> None:
+def test_operands_move_in_16_bytes_at_once_wherever_rows_start(turned: int, tmp_path: Path) -> None:
     trans_a, trans_b = TRANSPOSITIONS[turned]
-    problem = replace(TALL, n=32, trans_a=trans_a, trans_b=trans_b)
-    launch = DIRECT_TENSOR.launch(tile(32, 32, 32, 8, 4), problem, H200)
-    text = ptx_of(launch.build, "90")
-    for kind in (r"ld\.global\S*\.v4\.", r"st\.global\S*\.v4\."):
-        assert re.search(kind, text), kind
-    assert cuda.compile_cubin(launch.build, "sm_90", tmp_path).spills == 0
+    whole = replace(TALL, n=32, trans_a=trans_a, trans_b=trans_b)
+    ragged = replace(whole, m=999, n=1001, k=25)
+    for problem, values, realign in ((whole, (32, 32, 32, 8, 4), 0), (ragged, (32, 32, 32, 8, 4), 7)):
+        launch = DIRECT_TENSOR.launch(tile(*values, realign=realign), problem, H200)
+        text = ptx_of(launch.build, "90")
+        for kind in (r"ld\.global\S*\.v4\.", r"st\.global\S*\.v4\."):
+            assert re.search(kind, text), kind
+        assert cuda.compile_cubin(launch.build, "sm_90", tmp_path).spills == 0

@@ -167,13 +167,15 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (32, 1, 0, 0, 0, 2, 64, 64, 1, 1, 1, 1, 1, 10, 1, 0),
         (32, 0, 0, 1, 0, 3, 32, 64, 1, 1, 1, 1, 2, 10, 1, 0),
     ],
-    # One band and many, either depth, one warp and eight.
+    # One band and many, either depth, one warp and eight; C alone and all matrices in aligned words.
     "direct_tensor": [
-        (16, 8, 16, 2, 1),
-        (16, 16, 16, 4, 8),
-        (32, 32, 32, 8, 4),
-        (64, 64, 32, 8, 8),
-        (64, 16, 32, 2, 2),
+        (16, 8, 16, 2, 1, 0),
+        (16, 16, 16, 4, 8, 0),
+        (32, 32, 32, 8, 4, 0),
+        (64, 64, 32, 8, 8, 0),
+        (64, 16, 32, 2, 2, 0),
+        (32, 32, 32, 8, 4, 4),
+        (32, 64, 48, 8, 2, 7),
     ],
 }
 # What the kernels are for, as m, n, k, batch: each config of a test is legal for one of its kernel's, here or there.
@@ -201,6 +203,7 @@ HOMES: dict[str, list[tuple[int, int, int, int]]] = {
         (262144, 16, 32, 1),
         (131072, 64, 31, 1),
         (4096, 4, 9, 1),
+        (999, 1001, 27, 1),
     ],
     "hopper": [(1024, 1024, 1024, 1), (2047, 2047, 2047, 1), (64, 4096, 4096, 1), (4096, 4096, 4096, 1)],
 }
