@@ -19,6 +19,7 @@ from kernels.space import Config, Space
 Role = Literal["serving", "lesson"]
 SERVING: Final = "serving"
 LESSON: Final = "lesson"
+SQUARE: Final = 16  # rows and columns
 _REMEMBERED: Final = 256  # builds of a kernel
 
 
@@ -35,7 +36,9 @@ class Sizes:
     """Bounds on the sizes of problems, all of which a problem is to meet; None, 0 and True are no bound.
 
     `short` and `long` are C's shorter and longer side, `largest` is the largest of m, n and k, `emulated_k` the least k
-    in emulated precision. The longer side is at least `long_times` the shorter one and k, each.
+    in emulated precision. The longer side is at least `long_times` the shorter one and k, each. `k_bytes_most` are
+    those of a line along k. For a k over `deep_over` C has at most `deep_squares_most` squares of 16 x 16, whole or
+    not.
     """
 
     short_most: int | None = None
@@ -45,6 +48,9 @@ class Sizes:
     largest_most: int | None = None
     largest_over: int | None = None
     k_most: int | None = None
+    k_bytes_most: int | None = None
+    deep_over: int | None = None
+    deep_squares_most: int = 0
     emulated_k: int = 0
     batch_most: int | None = None
     transposed: bool = True
@@ -58,6 +64,8 @@ class Sizes:
             (self.short_most is None or short <= self.short_most)
             and (self.short_over is None or short > self.short_over)
             and (self.k_most is None or k <= self.k_most)
+            and (self.k_bytes_most is None or k * problem.itemsize <= self.k_bytes_most)
+            and (self.deep_over is None or k <= self.deep_over or self._squares(problem) <= self.deep_squares_most)
             and (not self.emulated_k or problem.precision != "emulated" or k >= self.emulated_k)
             and (not self.long_least or long >= max(self.long_least, self.long_times * max(short, k)))
             and (self.largest_most is None or larger(m, n, k) <= self.largest_most)
@@ -65,6 +73,10 @@ class Sizes:
             and (self.batch_most is None or problem.batch <= self.batch_most)
             and (self.transposed or not (problem.trans_a or problem.trans_b))
         )
+
+    @staticmethod
+    def _squares(problem: Problem) -> int:
+        return problem.batch * -(-problem.m // SQUARE) * -(-problem.n // SQUARE)
 
 
 @dataclass(frozen=True)
@@ -74,16 +86,17 @@ class Kernel:
     What it computes is data, so that no kernel's own code runs where it is asked whether it computes a problem.
 
     `plan` takes legal configs; `default` is the cost model's choice, untuned. `sizes` are those of problems on which
-    the kernel is tuned, which `shapes` says in words; `preferred_untuned`, the problems of those for which it is the
-    untuned default, before the rungs below it. `arguments` are the parameters that are scalars of a launch and no
-    macros: configs that differ in these alone share a binary. `auxiliary_sources` are the files of its steps.
-    `architectures` limits it to some of its platforms'. `excluded_classes` are pairs of its `dtypes` and `precisions`
-    that it does not compute. `min_capability` is the first CUDA architecture that has its instructions, such as 80, and
-    `dtype_capabilities` that of a dtype whose are later. `instructions` names those (kernels.arithmetic). `role` is
-    `serving` or `lesson`. With `whole_k` a tile has all of k at once, at most its BK. `modelled` is a config in the
-    parameters that the cost model reads: BM, BN and, with tiles in shared memory, BK. `seconds` are those of a launch
-    by a model of the kernel's own, which knows the device better: its default has the least of them. `seeds` are the
-    configs that a search begins with, the default among them, found without listing the space.
+    the kernel is tuned, which `shapes` says in words; `preferred_untuned`, the problems of those for which it is
+    the untuned default, before the rungs below it. `arguments` are the parameters that are scalars of a launch and
+    no macros: configs that differ in these alone share a binary. `auxiliary_sources` are the files of its steps.
+    `architectures` limits it to some of its platforms'. `excluded_classes` are pairs of its `dtypes` and
+    `precisions` that it does not compute. `min_capability` is the first CUDA architecture that has its
+    instructions, such as 80, and `dtype_capabilities` that of a dtype whose are later. `instructions` names those
+    (kernels.arithmetic). `role` is `serving` or `lesson`. `most_k` is the most of k for which a config has room,
+    where a tile has all of it. `modelled` is a config in the parameters that the cost model reads: BM, BN and, with
+    tiles in shared memory, BK. `seconds` are those of a launch by a model of the kernel's own, which knows the
+    device better: its default has the least of them. `seeds` are the configs that a search begins with, the default
+    among them, found without listing the space.
     """
 
     name: str
@@ -107,7 +120,7 @@ class Kernel:
     dtype_capabilities: tuple[tuple[str, int], ...] = ()
     instructions: str = FMA
     role: Role = SERVING
-    whole_k: bool = False
+    most_k: Callable[[Config, Problem], int] | None = None
     modelled: Callable[[Config], Config] = _itself
     seconds: Callable[[Config, Problem, Device], float] | None = None
     seeds: Callable[[Problem, Device], Sequence[Config]] | None = None
@@ -178,8 +191,8 @@ class Kernel:
         return "strict" if is_strict else problem.precision
 
     def computes(self, config: Config, problem: Problem) -> bool:
-        """Whether a config is right on a problem of its class, be it slow there: one of `whole_k` holds k in its BK."""
-        return not self.whole_k or problem.k <= config["BK"]
+        """Whether a config is right on a problem of its class, be it slow there: its tile has room for k."""
+        return self.most_k is None or problem.k <= self.most_k(config, problem)
 
     def launch(self, config: Config, problem: Problem, device: Device) -> Launch:
         """Plan a launch; raises ValueError with the rule's name if the space refuses the config."""

@@ -108,3 +108,8 @@ def blocks_fit(threads: Threads, shared_bytes: Count) -> Rule:
         )
 
     return fit
+
+
+def depth(config: Config, _: Problem) -> int:
+    """The most of k that a tile has, where it has all of it at once: its BK."""
+    return config["BK"]

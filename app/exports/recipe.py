@@ -47,6 +47,7 @@ OF_SPEED: Final = frozenset(
         "half of a tile's columns or more past the edge",
         "half of a tile's k or 32 or more past the end",
         "other matrices in aligned words than those whose rows start anywhere",
+        "slices of k, where tiles fill the SMs several times",
         "a k tile of fewer steps than stages, of too few or too many elements, or far past k",
         "packing against transposed copies of 4 bytes, where there are none",
         "more stages than k tiles",

@@ -1,4 +1,4 @@
-"""direct_tensor: short k on tensor cores, from memory straight into registers; 16 bits and TF32."""
+"""direct_tensor: short k, or small C, on tensor cores, from memory straight into registers; 16 bits and TF32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernels.arithmetic import MMA
 from kernels.device import Device
 from kernels.direct_tensor.cost_model import seconds
 from kernels.direct_tensor.plan import plan
-from kernels.direct_tensor.space import SPACE
+from kernels.direct_tensor.space import SPACE, most_k
 from kernels.hopper import HOPPER
 from kernels.hopper import untuned_seconds as hopper_seconds
 from kernels.kernel import Kernel, Sizes
@@ -17,7 +17,11 @@ from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
 from kernels.tensor_core.cost_model import seconds as staged_seconds
 
+# The most of k that a warp has, and bytes of a line of which the warps of a block have slices; and tiles of a C for
+# which slices may pay.
 DEEPEST: Final = 128
+DEEPEST_BYTES: Final = 8192
+MOST_TILES: Final = 1024
 # mma with 16-bit elements of 16 along k, with bfloat16 and with TF32 (PTX ISA, "mma").
 SINCE: Final = 80
 # Warps of a block: of 2,000 times on an H200 those of two and four are the least, whatever the tile.
@@ -28,8 +32,8 @@ SHORT_SECONDS: Final = 3.3e-6
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The config of the least estimate among those of TOGETHER warps; else the space's first one."""
-    legal = (each for each in SPACE.legal(problem, device) if each["WARPS"] == TOGETHER)
+    """The config of the least estimate, of unsliced ones of those of TOGETHER warps; else the space's first one."""
+    legal = (each for each in SPACE.legal(problem, device) if each["SLICE_K"] > 1 or each["WARPS"] == TOGETHER)
     return min(legal, key=lambda each: seconds(each, problem, device), default=next(iter(SPACE)))
 
 
@@ -48,7 +52,7 @@ def untuned_seconds(problem: Problem, device: Device) -> float:
 
 DIRECT_TENSOR: Final = Kernel(
     name="direct_tensor",
-    summary="Short k: a warp has both operands of its tile in registers, straight from memory, and multiplies at once.",
+    summary="Short k or small C: warps have all of their operands in registers, straight from memory, and multiply.",
     file="direct_tensor/kernel.cu",
     space=SPACE,
     dtypes=("float16", "bfloat16", "float32"),
@@ -59,9 +63,9 @@ DIRECT_TENSOR: Final = Kernel(
     seconds=seconds,
     excluded_classes=(("float32", "strict"),),
     min_capability=SINCE,
-    sizes=Sizes(k_most=DEEPEST),
+    sizes=Sizes(k_bytes_most=DEEPEST_BYTES, deep_over=DEEPEST, deep_squares_most=MOST_TILES),
     preferred_untuned=_preferred_untuned,
-    whole_k=True,
-    shapes=f"k of at most {DEEPEST}",
+    most_k=most_k,
+    shapes=f"k of at most {DEEPEST}, and a small C with lines of at most {DEEPEST_BYTES} bytes along k",
     instructions=MMA,
 )

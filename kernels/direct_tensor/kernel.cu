@@ -1,12 +1,13 @@
-// C on tensor cores where k is short: both operands are loaded from global memory straight into
-// mma.sync's fragments. Each warp has a tile of C, with all of its k in flight at once; there is no
-// shared memory and no barrier.
+// C on tensor cores where k is short, or C small: both operands are loaded from global memory
+// straight into mma.sync's fragments. Each warp has a tile of C with all of its k in flight at once,
+// and no barrier; or a slice of a tile's k, in passes. Slices meet once, in shared memory.
 //
 // BM       rows of a warp's tile of C
 // BN       columns of it
-// BK       all of k, padded with zeros
+// BK       all of k, or of a slice what it multiplies at once, padded with zeros
 // TN       neighbouring columns of C that a thread has
 // WARPS    warps of a block
+// SLICE_K  slices of k: the block's warps if more than one
 // REALIGN  matrices whose rows start anywhere, moved in aligned words: 1 for A, 2 for B, 4 for C
 // TRANS_A  1 where A is stored k x m, else 0
 // TRANS_B  1 where B is stored n x k, else 0
@@ -20,6 +21,8 @@
 #error "TN must be defined"
 #elif !defined(WARPS)
 #error "WARPS must be defined"
+#elif !defined(SLICE_K)
+#error "SLICE_K must be defined"
 #elif !defined(REALIGN)
 #error "REALIGN must be defined"
 #elif !defined(TRANS_A)
@@ -58,15 +61,49 @@ typedef WarpFragments<BN / 8, TRANS_B, TN / 2> FragmentsB;
 #include "store_row.h"
 #define MMAS_M (BM / 16)
 #define MMAS_N (BN / 8)
+// The k of a pass: past that of a realigned row along k there is room for what is before it.
+#define PASS_K (BK - (((REALIGN & 1) && !TRANS_A) || ((REALIGN & 2) && TRANS_B) ? 8 : 0))
+
+// The fragments of 16 rows times those of all columns.
+INNER void multiply(ACC *acc, const FragmentsA &x, const FragmentsB &y, const int i)
+{
+    EACH(q, HALVES / 2) {
+        const unsigned rows[4] = {x.words[2 * i][2 * q], x.words[2 * i + 1][2 * q],
+                                  x.words[2 * i][2 * q + 1], x.words[2 * i + 1][2 * q + 1]};
+        EACH(j, MMAS_N) {
+            mma(acc[j], rows, y.words[j] + 2 * q);
+        }
+    }
+}
+
+// Loads of both operands are in flight before the first is waited for.
+INNER void load_fragments(FragmentsA &x, FragmentsB &y, const OperandTile &a, const OperandTile &b)
+{
+    x.load(a);
+    y.load(b);
+    x.load_edges(a);
+    y.load_edges(b);
+    x.arrange(a);
+    y.arrange(b);
+}
+
+// One of a thread's rows of the accumulators of 16, the upper one or that eight below.
+INNER void pairs_of(Pair (&pairs)[MMAS_N], const ACC *acc, const int low)
+{
+    EACH(j, MMAS_N) {
+        pairs[j] = {acc[j].element[low * 2], acc[j].element[low * 2 + 1]};
+    }
+}
 
 // The last block's last warps may have no tile.
 KERNEL(32 * WARPS, 1)
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX tiles,
-       const INDEX batches)
+       const INDEX batches, const INDEX k_per_slice)
 {
     const unsigned across = (unsigned)((n + BN - 1) / BN), down = (unsigned)((m + BM - 1) / BM);
-    const unsigned tile = (unsigned)BLOCK * WARPS + THREAD_X / 32;
+    const int warp = THREAD_X / 32, slice = warp % SLICE_K;
+    const unsigned tile = (unsigned)BLOCK * (WARPS / SLICE_K) + warp / SLICE_K;
     if (tile >= tiles) {
         return;
     }
@@ -76,41 +113,71 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
                 column = (INDEX)(tile - high * across) * BN;
     const int rows = m - row < BM ? (int)(m - row) : BM,
               columns = n - column < BN ? (int)(n - column) : BN;
-    const OperandTile tile_a = {a + batch * m * k + (TRANS_A ? row : row * k), rows, (int)k,
-                                TRANS_A ? m : k, a, a + batches * m * k};
-    const OperandTile tile_b = {b + batch * k * n + (TRANS_B ? column * k : column), columns,
-                                (int)k, TRANS_B ? k : n, b, b + batches * k * n};
+    const INDEX start = slice * k_per_slice, left = k - start;
+    int depth = (int)(left < 0 ? 0 : left < k_per_slice ? left : k_per_slice);
+    OperandTile tile_a = {a + batch * m * k + (TRANS_A ? start * m + row : row * k + start),
+                          rows, depth, TRANS_A ? m : k, a, a + batches * m * k};
+    OperandTile tile_b = {b + batch * k * n + (TRANS_B ? column * k + start : start * n + column),
+                          columns, depth, TRANS_B ? k : n, b, b + batches * k * n};
+    // A thread's rows begin at the lane's one.
+    const int lane_row = FragmentsA::line(0, GROUP_ID), rows_here = rows - lane_row;
+    STORED *const to = c + ((batch * m + row + lane_row) * n + column + THREAD_IN_GROUP * OF_C);
+    const int wide = n % OF_C == 0 && ADDRESS(c) % (4 * WORDS_OF_C) == 0;
+#if SLICE_K == 1
     FragmentsA x;
     FragmentsB y;
-    // Loads of both operands are in flight before the first is waited for.
-    x.load(tile_a);
-    y.load(tile_b);
-    x.load_edges(tile_a);
-    y.load_edges(tile_b);
-    x.arrange(tile_a);
-    y.arrange(tile_b);
-    STORED *const to =
-        c + ((batch * m + row + x.line(0, GROUP_ID)) * n + column + THREAD_IN_GROUP * OF_C);
-    const int wide = n % OF_C == 0 && ADDRESS(c) % (4 * WORDS_OF_C) == 0;
-    // The accumulators of 16 rows at a time: they are stored before the next ones take their
-    // registers.
+    load_fragments(x, y, tile_a, tile_b);
+    // 16 rows at a time: they are stored before the next ones take their registers.
     EACH(i, MMAS_M) {
-        ACC acc[MMAS_N];
-        EACH(q, HALVES / 2) {
-            const unsigned of_a[4] = {x.words[2 * i][2 * q], x.words[2 * i + 1][2 * q],
-                                      x.words[2 * i][2 * q + 1], x.words[2 * i + 1][2 * q + 1]};
-            EACH(j, MMAS_N) {
-                if (q == 0) {
-                    acc[j] = mma_zero(of_a, y.words[j]);
-                } else {
-                    mma(acc[j], of_a, y.words[j] + 2 * q);
-                }
-            }
-        }
+        ACC acc[MMAS_N] = {};
+        multiply(acc, x, y, i);
         EACH(low, 2) {
-            const int down_here = x.line(2 * i + low, 0);
-            store_row(to + down_here * n, acc, low, columns,
-                      down_here < rows - x.line(0, GROUP_ID), wide);
+            const int down = FragmentsA::line(2 * i + low, 0);
+            Pair pairs[MMAS_N];
+            pairs_of(pairs, acc, low);
+            store_row(to + down * n, pairs, columns, down < rows_here, wide);
         }
     }
+#else
+    __shared__ Pair sums[SLICE_K][BM / 8][MMAS_N][32];
+    ACC acc[MMAS_M][MMAS_N] = {};
+#pragma unroll 1
+    for (; depth > 0; depth -= PASS_K) {
+        FragmentsA x;
+        FragmentsB y;
+        tile_a.k = tile_b.k = depth < PASS_K ? depth : PASS_K;
+        // Rows' addresses are computed in each pass: there are no registers to keep them.
+        asm volatile("" : "+l"(tile_a.pitch), "+l"(tile_b.pitch));
+        load_fragments(x, y, tile_a, tile_b);
+        EACH(i, MMAS_M) {
+            multiply(acc[i], x, y, i);
+        }
+        tile_a.from += TRANS_A ? PASS_K * m : PASS_K;
+        tile_b.from += TRANS_B ? PASS_K : PASS_K * n;
+    }
+    EACH(r, BM / 8) {
+        Pair pairs[MMAS_N];
+        pairs_of(pairs, acc[r / 2], r % 2);
+        EACH(j, MMAS_N) {
+            sums[slice][r][j][LANE] = pairs[j];
+        }
+    }
+    BARRIER();
+    // Each warp adds the slices of some rows, in their order.
+    EACH(r, BM / 8) {
+        if (r % SLICE_K == slice) {
+            const int down = FragmentsA::line(r, 0);
+            Pair pairs[MMAS_N];
+            EACH(j, MMAS_N) {
+                pairs[j] = sums[0][r][j][LANE];
+                EACH(s, SLICE_K - 1) {
+                    const Pair more = sums[s + 1][r][j][LANE];
+                    pairs[j].first += more.first;
+                    pairs[j].second += more.second;
+                }
+            }
+            store_row(to + down * n, pairs, columns, down < rows_here, wide);
+        }
+    }
+#endif
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.direct_tensor.plan import threads, tiles
+from kernels.direct_tensor.plan import ALIGNED, k_per_slice, pass_k, passes, threads, tiles
 from kernels.packing import A, B, is_c_ragged, operands_to_realign
 from kernels.problem import Problem
-from kernels.rules import MAX_GRID, threads_fit
+from kernels.rules import FLOAT_BYTES, MAX_GRID, WARP, threads_fit
 from kernels.space import Config, Space
 
 # Rows and columns of one instruction, and the most of k that a tile has.
@@ -20,19 +20,43 @@ MOST_OWN_BYTES: Final = 16
 # Most of k past its end, beside that of an instruction's 16.
 MOST_PADDED: Final = 32
 REALIGN_C: Final = 4
-# Elements from an aligned address to the first of a row.
-MOST_EARLY: Final = 7
-# Words of both operands that a thread has.
+# Passes of a slice over its k.
+MOST_PASSES: Final = 16
+# Tiles whose k is sliced, for each SM.
+MOST_SLICED: Final = 8
+# Bytes of shared memory that a kernel may declare (CUDA, "Technical Specifications per Compute Capability").
+STATIC_SHARED: Final = 48 * 1024
+# Words of both operands and sums of a slice that a thread has; of blocks of 16 warps, of 128 registers a thread.
 MOST_WORDS: Final = 128
+MANY: Final = 16
+MOST_OF_MANY: Final = 60
 MOST_REALIGNED: Final = 100  # and past the rows of those in aligned words
 
 
 def _all_of_k(config: Config, problem: Problem, _: Device) -> bool:
-    return problem.k <= config["BK"]
+    return problem.k <= most_k(config, problem)
 
 
 def _k_fills(config: Config, problem: Problem, _: Device) -> bool:
-    return config["BK"] == STRIP or config["BK"] < min(2 * problem.k, problem.k + MOST_PADDED)
+    k = k_per_slice(config, problem)
+    padded = (passes(config, problem) - 1) * pass_k(config, problem) + config["BK"]
+    return config["BK"] == STRIP or padded < min(2 * k, k + max(MOST_PADDED, k // 4))
+
+
+def _sliced(config: Config, _: Problem, __: Device) -> bool:
+    return config["SLICE_K"] in {1, config["WARPS"]}
+
+
+def _slices_have_k(config: Config, problem: Problem, _: Device) -> bool:
+    return config["SLICE_K"] == 1 or (config["SLICE_K"] - 2) * k_per_slice(config, problem) < problem.k
+
+
+def _few_tiles(config: Config, problem: Problem, device: Device) -> bool:
+    return config["SLICE_K"] == 1 or tiles(config, problem) <= MOST_SLICED * device.limits.sms
+
+
+def _sums_fit(config: Config, _: Problem, __: Device) -> bool:
+    return config["SLICE_K"] == 1 or config["SLICE_K"] * config["BM"] * config["BN"] * FLOAT_BYTES <= STATIC_SHARED
 
 
 def _rows_fill(config: Config, problem: Problem, _: Device) -> bool:
@@ -69,8 +93,9 @@ def past(config: Config, problem: Problem) -> int:
 
 
 def _fragments_fit(config: Config, problem: Problem, _: Device) -> bool:
-    most = MOST_REALIGNED if config["REALIGN"] & (A | B) else MOST_WORDS
-    return words(config, problem) + past(config, problem) <= most
+    most = MOST_OF_MANY if config["WARPS"] == MANY else MOST_REALIGNED if config["REALIGN"] & (A | B) else MOST_WORDS
+    sums = config["BM"] * config["BN"] // WARP if config["SLICE_K"] > 1 else 0
+    return words(config, problem) + past(config, problem) + sums <= most
 
 
 def matrices_to_realign(problem: Problem) -> int:
@@ -83,9 +108,10 @@ def _realigned(config: Config, problem: Problem, _: Device) -> bool:
     return config["REALIGN"] in {0, ragged & REALIGN_C, ragged}
 
 
-def _has_room(config: Config, problem: Problem, _: Device) -> bool:
-    k_major = A * (not problem.trans_a) | B * problem.trans_b
-    return not config["REALIGN"] & k_major or problem.k + MOST_EARLY <= config["BK"]
+def most_k(config: Config, problem: Problem) -> int:
+    """The most of k that a problem of a class may have: of one pass, or of some passes of each slice."""
+    most = pass_k(config, problem)
+    return most if config["SLICE_K"] == 1 else most // ALIGNED * ALIGNED * config["SLICE_K"] * MOST_PASSES
 
 
 def _counted(config: Config, problem: Problem, _: Device) -> bool:
@@ -98,19 +124,23 @@ SPACE: Final = Space(
         "BN": (8, 16, 32, 64),
         "BK": (16, 32, 48, 64, 80, 96, 112, 128),
         "TN": (2, 4, 8),
-        "WARPS": (1, 2, 4, 8),
+        "WARPS": (1, 2, 4, 8, 16),
+        "SLICE_K": (1, 2, 4, 8, 16),
         "REALIGN": (0, 1, 2, 3, 4, 5, 6, 7),
     },
     rules={
         "half of a tile's rows or more past the edge": _rows_fill,
         "half of a tile's columns or more past the edge": _columns_fill,
         "more than 2^31 - 1 tiles": _counted,
+        "slices of k that are not a warp's each": _sliced,
+        "more than one slice of k that is empty": _slices_have_k,
+        "slices of k, where tiles fill the SMs several times": _few_tiles,
         "less of k than there is": _all_of_k,
         "half of a tile's k or 32 or more past the end": _k_fills,
         "more words of operands a thread than leave registers for sums": _fragments_fit,
         "columns of a thread that are neither of one instruction nor of as many as make 16 bytes": _own_columns,
         "other matrices in aligned words than those whose rows start anywhere": _realigned,
-        "no room in a tile's k for what is before a row that starts anywhere": _has_room,
+        "sums of more slices than fit in shared memory": _sums_fit,
         "more threads a block than the device allows": threads_fit(threads),
     },
     reads={
@@ -118,11 +148,21 @@ SPACE: Final = Space(
         "half of a tile's columns or more past the edge": ("BN",),
         "more than 2^31 - 1 tiles": ("BM", "BN"),
         "columns of a thread that are neither of one instruction nor of as many as make 16 bytes": ("BN", "TN"),
-        "more words of operands a thread than leave registers for sums": ("BM", "BN", "BK", "REALIGN"),
-        "less of k than there is": ("BK",),
-        "half of a tile's k or 32 or more past the end": ("BK",),
+        "more words of operands a thread than leave registers for sums": (
+            "BM",
+            "BN",
+            "BK",
+            "WARPS",
+            "SLICE_K",
+            "REALIGN",
+        ),
+        "slices of k that are not a warp's each": ("WARPS", "SLICE_K"),
+        "more than one slice of k that is empty": ("SLICE_K",),
+        "slices of k, where tiles fill the SMs several times": ("BM", "BN", "SLICE_K"),
+        "less of k than there is": ("BK", "SLICE_K", "REALIGN"),
+        "half of a tile's k or 32 or more past the end": ("BK", "SLICE_K", "REALIGN"),
+        "sums of more slices than fit in shared memory": ("BM", "BN", "SLICE_K"),
         "other matrices in aligned words than those whose rows start anywhere": ("REALIGN",),
-        "no room in a tile's k for what is before a row that starts anywhere": ("BK", "REALIGN"),
         "more threads a block than the device allows": ("WARPS",),
     },
 )

@@ -33,13 +33,19 @@ INNER void write_element(STORED *to, const unsigned word, const int half)
 #endif
 }
 
-// Rounded once, to 16 bits or not at all. Number `of` of a run's words.
-INNER unsigned packed(const ACC *acc, const int low, const int of)
+// Neighbouring elements of a row, of one instruction's tile.
+struct __align__(8) Pair {
+    REAL first, second;
+};
+
+// Number `of` of a run's words: rounded once, to 16 bits or not at all.
+INNER unsigned packed(const Pair *pairs, const int of)
 {
 #if ELEMENT_BYTES == 4
-    return __float_as_uint(acc[of % FragmentsB::BESIDE].element[low * 2 + of / FragmentsB::BESIDE]);
+    const Pair &own = pairs[of % FragmentsB::BESIDE];
+    return __float_as_uint(of < FragmentsB::BESIDE ? own.first : own.second);
 #else
-    return pair_of(acc[of].element[low * 2], acc[of].element[low * 2 + 1]);
+    return pair_of(pairs[of].first, pairs[of].second);
 #endif
 }
 
@@ -127,13 +133,13 @@ INNER void store_realigned(STORED *row, const RowOfC &run, const int columns, co
 
 // `row` is where the lane's first elements go; `columns` exist of the tile; `wide` if all rows are
 // aligned to what a lane has.
-INNER void store_row(STORED *row, const ACC *acc, const int low, const int columns,
-                     const int is_row, const int wide)
+INNER void store_row(STORED *row, const Pair *pairs, const int columns, const int is_row,
+                     const int wide)
 {
     RowOfC run;
     EACH(e, RUNS_OF_C * WORDS_OF_C) {
         run[e / WORDS_OF_C][e % WORDS_OF_C] =
-            packed(acc + e / WORDS_OF_C * FragmentsB::BESIDE, low, e % WORDS_OF_C);
+            packed(pairs + e / WORDS_OF_C * FragmentsB::BESIDE, e % WORDS_OF_C);
     }
 #if REALIGN & 4
     store_realigned(row, run, columns, is_row);

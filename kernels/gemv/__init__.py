@@ -6,6 +6,8 @@ from math import ceil
 from typing import Final
 
 from kernels.device import Device
+from kernels.direct_tensor import DIRECT_TENSOR
+from kernels.direct_tensor import untuned_seconds as direct_seconds
 from kernels.gemv.plan import (
     SHORT_SIDES,
     depth,
@@ -95,10 +97,16 @@ def _default(problem: Problem, device: Device) -> Config:
     return min(legal, key=lambda each: _seconds(each, problem, device), default=next(iter(SPACE)))
 
 
-def _preferred_untuned(problem: Problem, _: Device) -> bool:
-    """Whether C has so few rows or columns that instructions do not count, or there is little to read."""
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    """Whether C has so few rows or columns that instructions do not count; or little to read, not for tensor cores."""
     short, long = min(problem.m, problem.n), max(problem.m, problem.n)
-    return short <= FEWEST or problem.batch * problem.k * long * problem.itemsize * short <= READ_BYTES
+    if short <= FEWEST:
+        return True
+    if problem.batch * problem.k * long * problem.itemsize * short > READ_BYTES:
+        return False
+    if not DIRECT_TENSOR.covers(problem, device):
+        return True
+    return _seconds(_default(problem, device), problem, device) <= direct_seconds(problem, device)
 
 
 GEMV: Final = Kernel(

@@ -9,7 +9,7 @@ from kernels.kernel import Kernel, Sizes
 from kernels.outer.plan import block_elements, blocks, plan
 from kernels.outer.space import DEPTHS, SPACE
 from kernels.problem import Problem
-from kernels.rules import VECTOR_BYTES
+from kernels.rules import VECTOR_BYTES, depth
 from kernels.space import Config
 
 DEEPEST: Final = DEPTHS[-1]
@@ -56,7 +56,7 @@ OUTER: Final = Kernel(
     sizes=Sizes(k_most=DEEPEST),
     preferred_untuned=_preferred_untuned,
     min_capability=PAIRS_SINCE,
-    whole_k=True,
+    most_k=depth,
     modelled=_modelled,
     shapes=f"k of at most {DEEPEST}",
 )

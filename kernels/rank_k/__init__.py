@@ -14,7 +14,7 @@ from kernels.problem import Problem
 from kernels.rank_k.cost_model import seconds
 from kernels.rank_k.plan import plan
 from kernels.rank_k.space import DEPTHS, SPACE, widest_run
-from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, blocks, real_bytes
+from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, blocks, depth, real_bytes
 from kernels.space import Config
 
 # The most of k that it is for, and the most of which it is the best untuned choice: but of float32 with a large C for
@@ -70,11 +70,11 @@ def _default(problem: Problem, device: Device) -> Config:
 def _configs(problem: Problem) -> list[Config]:
     together = widest_run(4, problem) * real_bytes(problem) == VECTOR_BYTES
     rows = _ALIGNED if together else _RAGGED
-    depth = next((each for each in DEPTHS if each >= problem.k), DEEPEST)
+    enough = next((each for each in DEPTHS if each >= problem.k), DEEPEST)
     found = []
     for bm, bn, tm, tn, lanes in rows:
         run = widest_run(tn, problem) if together else 1
-        tile = {"BM": bm, "BN": bn, "BK": depth, "TM": tm, "TN": tn, "LANES_N": lanes, "RUN_N": run, "MIN_BLOCKS": 1}
+        tile = {"BM": bm, "BN": bn, "BK": enough, "TM": tm, "TN": tn, "LANES_N": lanes, "RUN_N": run, "MIN_BLOCKS": 1}
         if problem.k >= DEEP or bm * bn < _LARGEST:
             found.append(Config.of(tile))
     return found
@@ -117,6 +117,6 @@ RANK_K: Final = Kernel(
     min_capability=COPIES_SINCE,
     sizes=Sizes(k_most=DEEPEST),
     preferred_untuned=_preferred_untuned,
-    whole_k=True,
+    most_k=depth,
     shapes=f"k of at most {DEEPEST}",
 )

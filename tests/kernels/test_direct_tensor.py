@@ -11,8 +11,8 @@ import pytest
 
 from app.worker.serving.product import sample
 from kernels.direct_tensor import DIRECT_TENSOR
-from kernels.direct_tensor.plan import tiles
-from kernels.direct_tensor.space import SPACE
+from kernels.direct_tensor.plan import passes, tiles
+from kernels.direct_tensor.space import MOST_PASSES, SPACE, most_k
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS
@@ -28,14 +28,14 @@ TALL = Problem(262_144, 16, 32, dtype="bfloat16")
 TF32 = Problem(99, 101, 27, precision="tf32")
 
 
-def tile(*values: int, realign: int = 0) -> Config:
-    return SPACE.config(dict(zip(SPACE.parameters, (*values, realign), strict=True)))
+def tile(*values: int, slices: int = 1, realign: int = 0) -> Config:
+    return SPACE.config(dict(zip(SPACE.parameters, (*values, slices, realign), strict=True)))
 
 
 def test_a_warp_has_a_tile_and_a_block_several() -> None:
     assert tiles(tile(64, 16, 32, 4, 4), replace(TALL, m=65, n=33, batch=3)) == 18
     launch = DIRECT_TENSOR.launch(tile(64, 16, 32, 4, 4), replace(TALL, m=65, n=33, batch=3), H200)
-    assert (launch.grid, launch.block, launch.scalars) == (5, (128, 1), (18, 3))
+    assert (launch.grid, launch.block, launch.scalars) == (5, (128, 1), (18, 3, 32))
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,45 @@ def test_rows_that_start_anywhere_are_realigned_where_the_tile_has_room(
     assert (SPACE.refusal(tile(*values, realign=realign), problem, H200) is None) == legal
 
 
-def test_only_short_k_on_tensor_cores_from_sm_80_is_covered() -> None:
+def test_slices_of_k_are_a_blocks_warps_and_multiply_in_passes() -> None:
+    problem = Problem(20, 136, 1037, dtype="float16", trans_a=True)
+    config = tile(16, 8, 48, 2, 16, slices=16)
+    launch = DIRECT_TENSOR.launch(config, problem, H200)
+    assert (launch.grid, launch.block, launch.scalars) == (2 * 17, (512, 1), (34, 1, 72))
+    assert passes(config, problem) == 2
+    assert str(SPACE.refusal(tile(16, 8, 48, 2, 8, slices=4), problem, H200)).startswith("slices of k that are not")
+    assert str(SPACE.refusal(tile(16, 8, 128, 2, 16, slices=16), problem, H200)).startswith("half of a tile's k")
+
+
+def test_short_k_or_a_small_c_on_tensor_cores_from_sm_80_is_covered() -> None:
     assert DIRECT_TENSOR.covers(CUBES, H200)
     assert DIRECT_TENSOR.covers(TF32, H200)
     assert DIRECT_TENSOR.covers(TALL, replace(H200, architecture="sm_80"))
-    for problem in (replace(TALL, k=129), replace(TALL, dtype="float32"), replace(TF32, precision="strict")):
-        assert not DIRECT_TENSOR.covers(problem, H200)
+    for problem, covered in (
+        (replace(TALL, k=129), False),
+        (Problem(512, 512, 4096, dtype="float16"), True),
+        (Problem(512, 513, 4096, dtype="float16"), False),
+        (Problem(512, 512, 4097, dtype="float16"), False),
+        (Problem(512, 512, 2049, precision="tf32"), False),
+        (replace(TALL, dtype="float32"), False),
+        (replace(TF32, precision="strict"), False),
+    ):
+        assert DIRECT_TENSOR.covers(problem, H200) is covered, problem
     assert not DIRECT_TENSOR.covers(TALL, replace(H200, architecture="sm_75"))
     assert not DIRECT_TENSOR.covers(TALL, PROCESSOR)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_whatever_is_covered_has_a_legal_config(dtype: str) -> None:
+    dice = np.random.default_rng(11)
+    for _ in range(100):
+        m, n, batch = (round(2 ** dice.uniform(0, most)) for most in (14, 14, 6))
+        precision = "tf32" if dtype == "float32" else "strict"
+        problem = Problem(
+            m, n, round(2 ** dice.uniform(0, 12)), batch, dtype, precision, trans_a=bool(dice.integers(2))
+        )
+        if DIRECT_TENSOR.covers(problem, H200):
+            assert SPACE.refusal(DIRECT_TENSOR.default(problem, H200), problem, H200) is None, problem
 
 
 # Whole tiles and not, bands that lie among each other by one, two and four, odd lines, bases off 16 bytes, batches.
@@ -136,30 +167,43 @@ CASES = [
     pytest.param("float32", (32, 64, 32, 4, 1), 4, 2, (70, 101, 27), 1, 0, id="tf32-realigned-c"),
     pytest.param("float32", (16, 32, 48, 2, 4), 4, 3, (18, 65, 48), 2, 8, id="tf32-realigned-c-tt"),
 ]
+# Slices of one pass and of several, an empty last one, more bands of C than slices and fewer.
+SLICED = [
+    pytest.param("float16", (16, 8, 64, 2, 16), 0, 1, (20, 24, 1000), 1, 0, id="sliced-float16-nt"),
+    pytest.param("float16", (16, 8, 48, 2, 16), 0, 2, (20, 36, 1037), 1, 0, id="sliced-float16-passes"),
+    pytest.param("bfloat16", (64, 16, 32, 4, 4), 7, 0, (67, 35, 391), 2, 0, id="sliced-bfloat16-realigned"),
+    pytest.param("bfloat16", (32, 32, 64, 8, 2), 7, 3, (33, 51, 107), 1, 6, id="sliced-bfloat16-realigned-tt"),
+    pytest.param("float32", (16, 16, 32, 4, 8), 0, 3, (33, 20, 700), 1, 4, id="sliced-tf32-passes"),
+    pytest.param("float32", (32, 8, 64, 2, 2), 4, 0, (40, 7, 127), 3, 0, id="sliced-tf32-realigned-c"),
+]
 
 
 @pytest.mark.rotating
 @pytest.mark.drawn(2)
-@pytest.mark.parametrize(("dtype", "values", "realign", "turned", "shape", "batch", "shift"), CASES)
+@pytest.mark.parametrize(("dtype", "values", "realign", "turned", "shape", "batch", "shift"), CASES + SLICED)
 def test_products_of_integers_are_exact(
     dtype: str, values: tuple[int, ...], realign: int, turned: int, shape: tuple[int, int, int], batch: int, shift: int
 ) -> None:
     trans_a, trans_b = TRANSPOSITIONS[turned]
     precision = "tf32" if dtype == "float32" else "strict"
     problem = Problem(*shape, batch, dtype, precision, trans_a=trans_a, trans_b=trans_b)
-    launch = DIRECT_TENSOR.launch(tile(*values, realign=realign), problem, H200)
+    slices = values[-1] if shape[-1] > 101 else 1
+    launch = DIRECT_TENSOR.launch(tile(*values, slices=slices, realign=realign), problem, H200)
     a, b = operands(problem, np.random.default_rng(11), integers=True)
     c, _ = interpreter.interpreted(launch, a, b, H200, shift)
     assert np.array_equal(c, rounded(problem, a, b))
 
 
 @pytest.mark.rotating
-@pytest.mark.parametrize("k", [16, 31, 64])
-def test_what_is_verified_before_serving_is_right(k: int) -> None:
-    problem = Problem(1024, 1024, k, dtype="float16")
-    launch = DIRECT_TENSOR.launch(DIRECT_TENSOR.default(problem, H200), problem, H200)
+@pytest.mark.parametrize(
+    "values", [(32, 32, 32, 8, 2, 1, 0), (32, 32, 32, 8, 2, 1, 7), (16, 16, 32, 4, 2, 2, 7), (16, 8, 16, 2, 4, 4, 0)]
+)
+def test_what_is_verified_before_serving_has_room_for_its_k_and_is_right(values: tuple[int, ...]) -> None:
+    config = SPACE.config(dict(zip(SPACE.parameters, values, strict=True)))
+    launch = DIRECT_TENSOR.launch(config, Problem(99, 101, 23 * config["SLICE_K"], dtype="float16"), H200)
     checked = sample(launch)
-    assert launch.config["BK"] // 2 < checked.k <= launch.config["BK"]
+    assert 16 < checked.k <= most_k(config, checked)
+    assert passes(config, checked) == (1 if config["SLICE_K"] == 1 else MOST_PASSES)
     a, b = operands(checked, np.random.default_rng(11), integers=True)
     c, _ = interpreter.interpreted(DIRECT_TENSOR.for_problem(launch, checked), a, b, H200)
     assert np.array_equal(c, rounded(checked, a, b))

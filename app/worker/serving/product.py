@@ -30,6 +30,7 @@ from kernels.space import Config
 
 COMPILING = 60.0  # seconds a compilation or a verification may take, where nobody says otherwise
 _VECTOR = 16  # bytes of the widest load
+_DEEPEST: Final = 4096  # of k of a sample
 _SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
 _KNOWN = 512  # launches whose figures are remembered
 NOT_UPLOADED: Final = (None, None)
@@ -296,7 +297,7 @@ def sample(launch: Launch) -> Problem:
     """A small problem of the launch's class: more than one tile in every direction, the last of them not full.
 
     A size is a multiple of 16 bytes if the launch's is, and k at least the minimum of emulation. Where a tile has all
-    of k, that is as much as it has room for, or one less.
+    of k, that is as much as it has room for, or one less, but no more than a few passes take.
     """
     problem = launch.problem
     step = _VECTOR // problem.itemsize
@@ -304,8 +305,9 @@ def sample(launch: Launch) -> Problem:
         2 * launch.config.get(tile, 16) + (step if whole else odd)
         for tile, whole, odd in zip(("BM", "BN", "BK"), aligned(problem), (3, 5, 7), strict=True)
     )
-    if CATALOGUE[launch.kernel].whole_k:
-        k = launch.config["BK"] - (not aligned(problem)[2])
+    most_k = CATALOGUE[launch.kernel].most_k
+    if most_k is not None:
+        k = min(most_k(launch.config, problem), _DEEPEST) - (not aligned(problem)[2])
     return Problem(
         m=m,
         n=n,

@@ -167,15 +167,17 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (32, 1, 0, 0, 0, 2, 64, 64, 1, 1, 1, 1, 1, 10, 1, 0),
         (32, 0, 0, 1, 0, 3, 32, 64, 1, 1, 1, 1, 2, 10, 1, 0),
     ],
-    # One band and many, either depth, one warp and eight; C alone and all matrices in aligned words.
+    # One band and many, either depth, one warp and eight; C alone and all matrices in aligned words; slices in passes.
     "direct_tensor": [
-        (16, 8, 16, 2, 1, 0),
-        (16, 16, 16, 4, 8, 0),
-        (32, 32, 32, 8, 4, 0),
-        (64, 64, 32, 8, 8, 0),
-        (64, 16, 32, 2, 2, 0),
-        (32, 32, 32, 8, 4, 4),
-        (32, 64, 48, 8, 2, 7),
+        (16, 8, 16, 2, 1, 1, 0),
+        (16, 16, 16, 4, 8, 1, 0),
+        (32, 32, 32, 8, 4, 1, 0),
+        (64, 64, 32, 8, 8, 1, 0),
+        (64, 16, 32, 2, 2, 1, 0),
+        (32, 32, 32, 8, 4, 1, 4),
+        (32, 64, 48, 8, 2, 1, 7),
+        (16, 32, 32, 8, 8, 8, 0),
+        (32, 16, 64, 4, 4, 4, 7),
     ],
 }
 # What the kernels are for, as m, n, k, batch: each config of a test is legal for one of its kernel's, here or there.
@@ -204,6 +206,8 @@ HOMES: dict[str, list[tuple[int, int, int, int]]] = {
         (131072, 64, 31, 1),
         (4096, 4, 9, 1),
         (999, 1001, 27, 1),
+        (96, 96, 512, 1),
+        (99, 101, 447, 1),
     ],
     "hopper": [(1024, 1024, 1024, 1), (2047, 2047, 2047, 1), (64, 4096, 4096, 1), (4096, 4096, 4096, 1)],
 }
