@@ -1,6 +1,6 @@
 // C on tensor cores where k is short, or C small: both operands are loaded from global memory
-// straight into mma.sync's fragments. Each warp has a tile of C with all of its k in flight at once,
-// and no barrier; or a slice of a tile's k, in passes. Slices meet once, in shared memory.
+// straight into the fragments of mma.sync. Each warp has a tile of C with all of its k in flight at
+// once, and no barrier; or a slice of k, in passes. Slices meet once, in shared memory.
 //
 // BM       rows of a warp's tile of C
 // BN       columns of it

@@ -12,6 +12,8 @@ from kernels.space import Config
 
 # What k of a slice is a multiple of, so that rows of whole 16 bytes are that in each slice.
 ALIGNED: Final = 8
+# Elements from an aligned address to the first of a row.
+MOST_EARLY: Final = 7
 
 
 def tiles(config: Config, problem: Problem) -> int:
@@ -33,7 +35,8 @@ def k_per_slice(config: Config, problem: Problem) -> int:
 def pass_k(config: Config, problem: Problem) -> int:
     """The k that a slice multiplies at once: BK, with room for what is before a realigned row along k."""
     k_major = A * (not problem.trans_a) | B * problem.trans_b
-    return config["BK"] - (ALIGNED if config["REALIGN"] & k_major else 0)
+    room = MOST_EARLY if config["SLICE_K"] == 1 else ALIGNED
+    return config["BK"] - (room if config["REALIGN"] & k_major else 0)
 
 
 def passes(config: Config, problem: Problem) -> int:
