@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from kernels.arithmetic import MMA
@@ -31,6 +32,7 @@ CLOSE: Final = 1.15
 SHORT_SECONDS: Final = 3.3e-6
 
 
+@lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
     """The config of the least estimate, of unsliced ones of those of TOGETHER warps; else the space's first one."""
     legal = (each for each in SPACE.legal(problem, device) if each["SLICE_K"] > 1 or each["WARPS"] == TOGETHER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil
 from typing import Final
 
@@ -91,6 +92,7 @@ def _seconds(config: Config, problem: Problem, device: Device) -> float:
     return _LAUNCH + meeting + (1 - _BESIDE) * max(parts) + _BESIDE * sum(parts)
 
 
+@lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
     """The legal config of the least seconds, or the space's first, which `launch` refuses."""
     legal = SPACE.legal(problem, device)
