@@ -172,7 +172,7 @@ SLICED = [
     pytest.param("float16", (16, 8, 64, 2, 16), 0, 1, (20, 24, 1000), 1, 0, id="sliced-float16-nt"),
     pytest.param("float16", (16, 8, 48, 2, 16), 0, 2, (20, 36, 1037), 1, 0, id="sliced-float16-passes"),
     pytest.param("bfloat16", (64, 16, 32, 4, 4), 7, 0, (67, 35, 391), 2, 0, id="sliced-bfloat16-realigned"),
-    pytest.param("bfloat16", (32, 32, 64, 8, 2), 7, 3, (33, 51, 107), 1, 6, id="sliced-bfloat16-realigned-tt"),
+    pytest.param("bfloat16", (32, 16, 64, 4, 2), 7, 3, (33, 51, 107), 1, 6, id="sliced-bfloat16-realigned-tt"),
     pytest.param("float32", (16, 16, 32, 4, 8), 0, 3, (33, 20, 700), 1, 4, id="sliced-tf32-passes"),
     pytest.param("float32", (32, 8, 64, 2, 2), 4, 0, (40, 7, 127), 3, 0, id="sliced-tf32-realigned-c"),
 ]
