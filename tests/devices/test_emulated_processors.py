@@ -55,6 +55,7 @@ def test_service_makes_right_products_on_an_emulated_processor(
     monkeypatch.setattr(sys, "executable", str(command))
     monkeypatch.setattr("app.cli.spawn.STARTING", 400.0)
     monkeypatch.delenv("TILEWISE_CACHE_DIR", raising=False)
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)  # the host's, whose instructions are not the model's
     child = make(starting=300.0)
     executable, emulated = child.call(child_functions.interpreter_and_processor, deadline=300.0)
     child.close()
