@@ -83,8 +83,10 @@ def main() -> None:
     given = parser.parse_args()
     with database() as url, members(url, given.services) as services:
         started = time.monotonic()
-        sizes = submitted(services[0], given.jobs)
-        found = disturbed(url, services, given, sizes)
+        with asked(url, services) as delays:
+            submitted(services[0], given.jobs)
+            faults = disturbed(url, services, given)
+        found = outcome(url, given.jobs) | {"faults": faults, "answers": answered(delays)}
         found["seconds"] = round(time.monotonic() - started, 1)
     machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
     RESULT.write_text(json.dumps({"machine": machine, **vars(given), "lease": _LEASE, **found}, indent=1) + "\n")
@@ -112,40 +114,48 @@ def members(url: str, count: int) -> Iterator[Sequence[Member]]:
         yield found
 
 
-def submitted(member: Member, jobs: int) -> list[int]:
-    """Order as many tunes, each of another size; gives the sizes."""
-    sizes = [8 * number for number in range(1, jobs + 1)]
-    with httpx.Client(timeout=60) as client:
-        for size in sizes:
-            shape = {"m": 16, "n": 16, "k": size}
-            body = {"shapes": [shape], "kernels": ["tiled"], "budget": {"trials": 1}, "strategy": "random"}
-            if member.service is not None:
-                client.post(f"{member.service.url}/tune", json=body).raise_for_status()
-    return sizes
+@contextmanager
+def asked(url: str, services: Sequence[Member]) -> Iterator[list[float]]:
+    """Ask each service of every new best until the block ends; gives how late the answers are.
 
-
-def disturbed(url: str, services: Sequence[Member], given: argparse.Namespace, sizes: Sequence[int]) -> dict[str, Any]:
-    """Kill and freeze until every job has ended; gives what became of them."""
-    ending, faults, delays = threading.Event(), Counter[str](), list[float]()
+    It begins before the first job: of bests that were there before, the asking itself would be what is late.
+    """
+    ending, delays = threading.Event(), list[float]()
     asking = [threading.Thread(target=ask, args=(url, member, ending, delays)) for member in services]
     for thread in asking:
         thread.start()
-    rng = random.Random(_SEED)  # noqa: S311 - no secret
-    until, longest = time.monotonic() + given.every, time.monotonic() + given.longest
     try:
-        while left(url) and time.monotonic() < longest:
-            if time.monotonic() >= until:
-                fault = ("kill", "freeze")[faults.total() % 2]
-                getattr(rng.choice(services), fault)()
-                faults[fault] += 1
-                until = time.monotonic() + given.every
-            time.sleep(_LOOK)
-        time.sleep(1.5)
+        yield delays
     finally:
         ending.set()
         for thread in asking:
             thread.join()
-    return outcome(url, len(sizes)) | {"faults": dict(faults), "answers": answered(delays)}
+
+
+def submitted(member: Member, jobs: int) -> None:
+    """Order as many tunes, each of another size."""
+    with httpx.Client(timeout=60) as client:
+        for number in range(1, jobs + 1):
+            shape = {"m": 16, "n": 16, "k": 8 * number}
+            body = {"shapes": [shape], "kernels": ["tiled"], "budget": {"trials": 1}, "strategy": "random"}
+            if member.service is not None:
+                client.post(f"{member.service.url}/tune", json=body).raise_for_status()
+
+
+def disturbed(url: str, services: Sequence[Member], given: argparse.Namespace) -> dict[str, int]:
+    """Kill and freeze until every job has ended; gives how often."""
+    faults = Counter[str]()
+    rng = random.Random(_SEED)  # noqa: S311 - no secret
+    until, longest = time.monotonic() + given.every, time.monotonic() + given.longest
+    while left(url) and time.monotonic() < longest:
+        if time.monotonic() >= until:
+            fault = ("kill", "freeze")[faults.total() % 2]
+            getattr(rng.choice(services), fault)()
+            faults[fault] += 1
+            until = time.monotonic() + given.every
+        time.sleep(_LOOK)
+    time.sleep(1.5)
+    return dict(faults)
 
 
 def left(url: str) -> int:
