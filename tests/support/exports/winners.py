@@ -46,7 +46,7 @@ PROBLEMS: dict[str, tuple[Problem, ...]] = {
         Problem(512, 512, 2048, precision="emulated"),
         Problem(1024, 512, 2048, precision="tf32"),
     ),
-    "direct_tensor": (Problem(4096, 4096, 32, dtype="float16"),),
+    "direct_tensor": (Problem(4096, 4096, 32, dtype="float16"), Problem(99, 101, 500, precision="tf32")),
 }
 
 # One problem of each kernel, none of whose matrices is over 4 MiB: what the tests' callers hold.
