@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.direct_tensor.plan import ALIGNED, k_per_slice, pass_k, passes, threads, tiles
+from kernels.direct_tensor.plan import k_per_slice, pass_k, passes, threads, tiles
 from kernels.packing import A, B, is_c_ragged, operands_to_realign
 from kernels.problem import Problem
 from kernels.rules import FLOAT_BYTES, MAX_GRID, WARP, threads_fit
@@ -22,8 +22,9 @@ MOST_PADDED: Final = 32
 REALIGN_C: Final = 4
 # Passes of a slice over its k.
 MOST_PASSES: Final = 16
-# Tiles whose k is sliced, for each SM.
+# Tiles whose k is sliced, for each SM; and squares of 16 x 16 of a C whose k has to be, on any device.
 MOST_SLICED: Final = 8
+MOST_TILES: Final = 1024
 # Bytes of shared memory that a kernel may declare (CUDA, "Technical Specifications per Compute Capability").
 STATIC_SHARED: Final = 48 * 1024
 # Words of both operands and sums of a slice that a thread has; of blocks of 16 warps, of 128 registers a thread.
@@ -52,7 +53,7 @@ def _slices_have_k(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _few_tiles(config: Config, problem: Problem, device: Device) -> bool:
-    return config["SLICE_K"] == 1 or tiles(config, problem) <= MOST_SLICED * device.limits.sms
+    return config["SLICE_K"] == 1 or tiles(config, problem) <= max(MOST_SLICED * device.limits.sms, MOST_TILES)
 
 
 def _sums_fit(config: Config, _: Problem, __: Device) -> bool:
@@ -111,7 +112,7 @@ def _realigned(config: Config, problem: Problem, _: Device) -> bool:
 def most_k(config: Config, problem: Problem) -> int:
     """The most of k that a problem of a class may have: of one pass, or of some passes of each slice."""
     most = pass_k(config, problem)
-    return most if config["SLICE_K"] == 1 else most // ALIGNED * ALIGNED * config["SLICE_K"] * MOST_PASSES
+    return most if config["SLICE_K"] == 1 else most * config["SLICE_K"] * MOST_PASSES
 
 
 def _counted(config: Config, problem: Problem, _: Device) -> bool:

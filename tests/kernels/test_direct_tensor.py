@@ -131,8 +131,10 @@ def test_short_k_or_a_small_c_on_tensor_cores_from_sm_80_is_covered() -> None:
     assert not DIRECT_TENSOR.covers(TALL, PROCESSOR)
 
 
+@pytest.mark.parametrize("sms", [132, 16])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_whatever_is_covered_has_a_legal_config(dtype: str) -> None:
+def test_whatever_is_covered_has_a_legal_config(dtype: str, sms: int) -> None:
+    device = replace(H200, limits=replace(H200.limits, sms=sms))
     dice = np.random.default_rng(11)
     for _ in range(100):
         m, n, batch = (round(2 ** dice.uniform(0, most)) for most in (14, 14, 6))
@@ -140,8 +142,8 @@ def test_whatever_is_covered_has_a_legal_config(dtype: str) -> None:
         problem = Problem(
             m, n, round(2 ** dice.uniform(0, 12)), batch, dtype, precision, trans_a=bool(dice.integers(2))
         )
-        if DIRECT_TENSOR.covers(problem, H200):
-            assert SPACE.refusal(DIRECT_TENSOR.default(problem, H200), problem, H200) is None, problem
+        if DIRECT_TENSOR.covers(problem, device):
+            assert SPACE.refusal(DIRECT_TENSOR.default(problem, device), problem, device) is None, problem
 
 
 # Whole tiles and not, bands that lie among each other by one, two and four, odd lines, bases off 16 bytes, batches.
