@@ -95,22 +95,40 @@ class Vendor:
 
 
 @runtime_checkable
-class RowCopies(Protocol):
-    """A device that copies rows of bytes which lie apart in the host's memory, and does so while it computes."""
+class AsyncExecution(Protocol):
+    """A device that copies rows of bytes which lie apart in the host's memory, and does so while it computes.
 
-    def write_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> None:
-        """Copy rows into a buffer, one after the other.
+    Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
+    """
 
-        Unless it waits, that is done when the next `run`, or copy that waits, has returned. Raises LaunchFailed.
+    def write_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> Any:
+        """Copy rows into a buffer, one after the other, after the copies to the device before; gives a mark.
+
+        Unless it waits, that is done once the mark is finished. Raises LaunchFailed.
         """
         ...
 
-    def read_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> None:
+    def read_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> Any:
         """Copy a buffer's bytes into rows; as `write_rows`."""
         ...
 
+    def start(self, program: Program, launch: Launch, operands: Operands, after: Sequence[Any]) -> Any:
+        """Queue a launch, which begins once some marks are finished, and may run beside others; gives its mark.
 
-class GatheredRows:
+        Raises LaunchFailed.
+        """
+        ...
+
+    def finish(self, mark: Any) -> None:
+        """Wait for a launch or a copy; raises LaunchFailed."""
+        ...
+
+    def settle(self) -> None:
+        """Wait for all launches and copies; raises LaunchFailed."""
+        ...
+
+
+class SyncExecution:
     """The same for any other device: pieces of the rows are gathered first, and nothing goes on meanwhile."""
 
     def __init__(self, backend: Backend) -> None:
@@ -129,6 +147,17 @@ class GatheredRows:
             fresh = np.empty(piece.shape, np.uint8)
             self._backend.download(buffer.window(start * rows.shape[1], piece.nbytes), fresh)
             piece[:] = fresh
+
+    def start(self, program: Program, launch: Launch, operands: Operands, after: Sequence[Any]) -> None:
+        """Launch and wait."""
+        del after
+        self._backend.run(program, launch, operands)
+
+    def finish(self, mark: Any) -> None:
+        """Nothing is queued."""
+
+    def settle(self) -> None:
+        """Nothing goes on."""
 
 
 def _pieces(rows: Array) -> Iterator[tuple[int, Array]]:

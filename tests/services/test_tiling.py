@@ -7,21 +7,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
-from app.devices.backend import Buffer
 from app.dtypes import numpy_dtype
-from app.errors import Cancelled, TooLarge
+from app.errors import Cancelled, LaunchFailed, TooLarge
 from app.main import opened
+from app.services.matmul import placement
 from app.services.matmul.buffers import Product, Tile
+from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.device_queue import CancelToken
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.tuning.verify import tolerance
-from app.worker.serving.device_memory import DeviceBufferCache, Panel, TileCopies, TileTransfer
+from app.worker.serving.device_memory import DeviceBufferCache
+from app.worker.serving.tile_pipeline import TilePipeline
 from kernels.problem import Problem
 from tests.services.test_async_products import keeping
 from tests.support.services.service_settings import settings
@@ -68,7 +70,7 @@ def test_tiles_cover_c_once_fit_the_memory_and_share_a_panel_with_the_next(small
     covered = np.zeros((problem.batch, problem.m, problem.n), np.int64)
     for each in found:
         part = each.problem(problem)
-        assert part.a_bytes + part.b_bytes + max(part.a_bytes, part.b_bytes) + 2 * part.c_bytes <= LIMIT
+        assert part.a_bytes + part.b_bytes + 2 * max(part.a_bytes, part.b_bytes) + 2 * part.c_bytes <= LIMIT
         at = slice(each.first, each.first + each.count)
         covered[at, each.row : each.row + each.rows, each.column : each.column + each.columns] += 1
     assert (covered == 1).all()
@@ -134,7 +136,7 @@ def test_panels_are_copied_once_a_row_and_dropped_at_the_end(small: Service) -> 
 def held_panels(held: Any, link: Any) -> bool:
     """Whether the worker has something left of tiles."""
     del link
-    return bool(held.state(TileCopies).walks) or bool(held.state(DeviceBufferCache).keys)
+    return bool(held.state(TilePipeline).walks) or bool(held.state(DeviceBufferCache).keys)
 
 
 def test_a_cancelled_one_ends_at_the_next_tile(small: Service) -> None:
@@ -160,14 +162,40 @@ def test_two_that_take_turns_on_a_device_lose_no_tile(small: Service) -> None:
             assert each.result().tiles > 1
 
 
-def test_a_launch_that_fails_leaves_no_panel_that_is_still_on_its_way() -> None:
-    """The copy of the next panel may not be over where a launch failed: it is copied anew."""
-    copies, kept = TileCopies(), DeviceBufferCache()
-    now, ahead = (Panel(key, 0, 4, 16, 32) for key in (1, 2))
-    kept.put(1, Buffer(None, 64))
-    kept.put(2, Buffer(None, 64))
-    copies.settle(cast("Any", None), kept, TileTransfer(9, now, now, now, ahead, is_last=False))
-    assert kept.keys == (1,)
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a worker asked for several tiles at once, as one whose copies go on beside launches is."""
+    monkeypatch.setattr(placement, "_TOGETHER", {"opencl": 9})
+
+
+@pytest.mark.rotating
+@pytest.mark.usefixtures("together")
+def test_tiles_that_are_asked_for_together_are_right_and_each_is_counted(small: Service) -> None:
+    calls = []
+    for problem in (LARGE, replace(LARGE, batch=3), replace(LARGE, trans_b=True)):
+        assert made(small, problem, token=CancelToken(lambda: calls.append(1))).tiles == len(tiles_of(small, problem))
+    assert len(calls) < len(tiles_of(small, LARGE)), "few calls make them"
+    assert not small.fleet.unit().products.call(held_panels) or made(small, Problem(8, 8, 8)).tiles == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("together")
+def test_after_several_that_failed_together_each_is_made_alone(small: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose fault it was nobody knows then: nothing is held against the first one's kernel."""
+    multiply, failed = DeviceCacheDirectory.multiply, []
+
+    def failing(self: Any, unit: Any, request: Any, *rest: Any) -> Any:
+        if request.following:
+            failed.append(1)
+            raise LaunchFailed("it is broken", fatal=False)
+        return multiply(self, unit, request, *rest)
+
+    before = made(small, LARGE)
+    monkeypatch.setattr(DeviceCacheDirectory, "multiply", failing)
+    result = made(small, LARGE)
+    assert failed
+    assert result.tiles == len(tiles_of(small, LARGE))
+    assert (result.kernel, result.config) == (before.kernel, before.config)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.backend import Buffer, RowCopies
+from app.devices.backend import AsyncExecution, Buffer
 from app.dtypes import Array
 from app.main import opened
 from app.services.service import Service
@@ -52,7 +52,7 @@ def test_tiles_are_right_and_certified(
 
 def test_rows_that_lie_apart_are_copied_both_ways_and_are_there_after_a_wait(tmp_path: object) -> None:
     backend: Any = cuda.CudaBackend("cuda:0", tmp_path)
-    assert issubclass(cuda.CudaBackend, RowCopies), "its copies go on beside launches"
+    assert issubclass(cuda.CudaBackend, AsyncExecution), "its copies go on beside launches"
     host = np.arange(64 * 96, dtype=np.uint8).reshape(64, 96)
     window, back = host[:, 10:50], np.zeros_like(host)
     buffer: Buffer = backend.allocate(window.size)

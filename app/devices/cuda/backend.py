@@ -22,6 +22,7 @@ from app.devices.cuda.launch import allow_dynamic_smem, queue, verdict
 from app.devices.cuda.nvml import Sensors
 from app.devices.cuda.nvrtc import compile_cubin
 from app.devices.cuda.properties import Software, identify, software
+from app.devices.cuda.streams import OverlappedStreams, failing, is_fatal
 from app.devices.cuda.timing import LaunchTimer
 from app.devices.host_blas import reference as host_reference
 from app.dtypes import Array
@@ -34,11 +35,6 @@ _POOLED: Final = 2**25  # bytes: larger buffers are given back to the device whe
 _ROOM: Final = 2**20  # bytes on each side of what a kernel is warmed up on
 _COPIED: Final = 2**27  # bytes that are copied to measure a device's bandwidth
 _LOADED: Final = 64  # modules that CuPy remembers before it is told to forget those nobody holds
-# CUDA's errors that leave the context whole (the runtime's and the driver's numbers agree): invalid value, out of
-# memory, invalid configuration, invalid function, invalid image, no binary for the GPU, invalid or unsupported PTX,
-# symbol not found, too many resources, and all that a capture for a graph can be refused for (900 to 908). After any
-# other the process cannot use the device again.
-_MENDABLE: Final = {1, 2, 9, 98, 200, 209, 218, 222, 500, 701, *range(900, 909)}
 _OUT_OF_MEMORY: Final = 2
 
 
@@ -71,8 +67,11 @@ def profiled() -> Iterator[None]:
         runtime.profilerStop()
 
 
-class CudaBackend:
-    """One CUDA device, as base.Backend says. Everything is in order on the legacy default stream."""
+class CudaBackend(OverlappedStreams):
+    """One CUDA device, as base.Backend says.
+
+    Everything is in order on the legacy default stream, but what AsyncExecution names.
+    """
 
     def __init__(self, device_id: str, cache_dir: Path) -> None:
         self._cache_dir = cache_dir
@@ -82,10 +81,10 @@ class CudaBackend:
         self._workspace = Workspace(self.allocate, self.fill)
         self._steps: dict[str, Program] = {}
         self._verdict = 0
-        self._copying: list[int] = []  # streams of copies to the device, and from it
+        super().__init__()
         number = int(device_id.partition(":")[2])
         self.device = _opened(number)
-        with self._failing():
+        with failing():
             self._bus: str = runtime.deviceGetPCIBusId(number)
             self._cublas, self.vendor = _cublas()
             self._clock = LaunchTimer(self.device.limits, lambda nbytes: self.allocate(nbytes).handle)
@@ -98,32 +97,12 @@ class CudaBackend:
 
     def write(self, buffer: Buffer, array: Array) -> None:
         """Copy a C-contiguous array into a buffer, or a window of one, of as many bytes, and wait."""
-        with self._failing():
+        with failing():
             runtime.memcpy(_address(buffer), array.ctypes.data, array.nbytes, runtime.memcpyHostToDevice)
-
-    def write_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> None:
-        """Copy rows of bytes into a buffer on a stream of their own, which goes on while a launch does."""
-        self._copy_rows(0, _address(buffer), rows.shape[1], rows.ctypes.data, rows.strides[0], rows.shape, wait)
-
-    def read_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> None:
-        """Copy a buffer's bytes into rows on another such stream: the device has an engine for each direction."""
-        self._copy_rows(1, rows.ctypes.data, rows.strides[0], _address(buffer), rows.shape[1], rows.shape, wait)
-
-    def _copy_rows(
-        self, way: int, to: int, to_pitch: int, at: int, at_pitch: int, shape: tuple[int, ...], wait: bool
-    ) -> None:
-        kind = (runtime.memcpyHostToDevice, runtime.memcpyDeviceToHost)[way]
-        with self._failing():
-            while len(self._copying) <= way:
-                self._copying.append(runtime.streamCreateWithFlags(runtime.streamNonBlocking))
-            stream = self._copying[way]
-            runtime.memcpy2DAsync(to, to_pitch, at, at_pitch, shape[1], shape[0], kind, stream)
-            if wait:
-                runtime.streamSynchronize(stream)
 
     def allocate(self, nbytes: int) -> Buffer:
         """Fresh device memory; raises LaunchFailed, not fatal, if there is none."""
-        with self._failing():
+        with failing():
             try:
                 return Buffer(_memory(nbytes), nbytes)
             except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
@@ -136,12 +115,12 @@ class CudaBackend:
 
     def fill(self, buffer: Buffer, byte: int) -> None:
         """Set every byte of the buffer."""
-        with self._failing():
+        with failing():
             runtime.memset(_address(buffer), byte, buffer.nbytes)
 
     def download(self, buffer: Buffer, out: Array) -> None:
         """Copy the buffer's bytes into a C-contiguous array of the same number of bytes, and wait."""
-        with self._failing():
+        with failing():
             runtime.memcpy(out.ctypes.data, _address(buffer), out.nbytes, runtime.memcpyDeviceToHost)
 
     def compile(self, build: Build) -> Program:
@@ -154,7 +133,7 @@ class CudaBackend:
             kernel = cupy.RawModule(path=str(cubin.path)).get_function(build.entry)
             registers, local = int(kernel.num_regs), int(kernel.local_size_bytes)
         except (driver.CUDADriverError, runtime.CUDARuntimeError) as error:
-            raise CompileFailed(f"the binary cannot be loaded: {error}", fatal=_is_fatal(error)) from error
+            raise CompileFailed(f"the binary cannot be loaded: {error}", fatal=is_fatal(error)) from error
         return Program(kernel, build, registers, local, cubin.seconds)
 
     def warm(self, program: Program, launch: Launch, compiled: Callable[[], None] = nothing) -> None:
@@ -162,7 +141,7 @@ class CudaBackend:
         compiled()
         tiny = Problem(1, 1, 1, dtype=launch.problem.dtype)
         buffers = [self.allocate(tiny.c_bytes + 2 * _ROOM) for _ in range(4)]
-        with self._failing():
+        with failing():
             for buffer in buffers:
                 self.fill(buffer, 0)
             windows = [buffer.window(_ROOM, tiny.c_bytes) for buffer in buffers]
@@ -177,7 +156,7 @@ class CudaBackend:
 
     def run(self, program: Program, launch: Launch, operands: Operands) -> None:
         """Launch once and wait."""
-        with self._failing():
+        with failing():
             self._queued(program, launch, operands)()
             runtime.deviceSynchronize()
             self._verdict = verdict(launch, self._workspace)
@@ -193,14 +172,14 @@ class CudaBackend:
         launches = [self._queued(program, launch, operands) for operands in sets]
         workspace = self._workspace.lend(launch.workspace_bytes)
         key = (launch, _address(workspace) if workspace else 0, *map(_addresses, sets))
-        with self._failing():
+        with failing():
             seconds = self._clock.seconds(policy, launches, program, key, nullcontext)
         self._workspace.trim()
         return seconds
 
     def resources(self, program: Program, launch: Launch) -> LaunchResources:
         """By the attributes of the function, and the driver's own calculation of occupancy."""
-        with self._failing():
+        with failing():
             static, more = int(program.handle.shared_size_bytes), launch.dynamic_smem_bytes
             blocks = occupancy_blocks(program, launch.threads, more)
             constant, threads = int(program.handle.const_size_bytes), int(program.handle.max_threads_per_block)
@@ -208,7 +187,7 @@ class CudaBackend:
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         """The product by cuBLAS, into the same buffers; raises DeviceError if there is no cuBLAS."""
-        with self._failing():
+        with failing():
             self._library().multiply(problem, *_addresses(operands))
             runtime.deviceSynchronize()
 
@@ -221,7 +200,7 @@ class CudaBackend:
             self._cublas_workspace = self._cublas_workspace or self.allocate(library.workspace_bytes).handle
             return library.on(stream, int(self._cublas_workspace.ptr))
 
-        with self._failing():
+        with failing():
             return self._clock.seconds(policy, launches, library, (problem, *map(_addresses, sets)), around)
 
     def reference(self, a: Array, b: Array) -> Array:
@@ -244,12 +223,12 @@ class CudaBackend:
 
     def free_bytes(self) -> int:
         """Free device memory, including this process's pool."""
-        with self._failing():
+        with failing():
             return int(runtime.memGetInfo()[0]) + int(cupy.get_default_memory_pool().free_bytes())
 
     def close(self) -> None:
         """Wait until the device is idle; the rest goes with the process."""
-        with self._failing():
+        with failing():
             runtime.deviceSynchronize()
 
     def _library(self) -> Cublas:
@@ -273,16 +252,6 @@ class CudaBackend:
                 queue(each, step, addresses)
 
         return go
-
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Translate CUDA's errors into DeviceErrors, `fatal` if the context is corrupted and the process must end."""
-        try:
-            yield
-        except (runtime.CUDARuntimeError, driver.CUDADriverError) as error:
-            raise LaunchFailed(str(error), fatal=_is_fatal(error)) from error
-        except MemoryError as error:
-            raise LaunchFailed(f"out of memory: {error}", fatal=False) from error
 
 
 def _software() -> Software:
@@ -346,7 +315,3 @@ def _address(buffer: Buffer) -> int:
 
 def _addresses(operands: Operands) -> tuple[int, int, int]:
     return _address(operands.a), _address(operands.b), _address(operands.c)
-
-
-def _is_fatal(error: Exception) -> bool:
-    return getattr(error, "status", None) not in _MENDABLE

@@ -90,7 +90,8 @@ class DynamicBatcher:
         may_batch = small and self._max_batch > 1
         entry = QueuedProduct(queue, request, token, may_batch, threading.Event(), principal=principal)
         if len(self._queues) > 1:
-            entry.seconds = self._costs.forecast(unit.device, request.launch, request.problem)
+            parts = request, *request.following
+            entry.seconds = sum(self._costs.forecast(unit.device, each.launch, each.problem) for each in parts)
         try:
             queue.join(entry)
             return entry.outcome or self._run_leader(queue, entry)
@@ -228,6 +229,7 @@ class BatchCostModel:
     def learn(self, device_id: str, problem: Problem, count: int, result: MultiplyResult, seconds: float) -> None:
         """Learn from a call that made `count` products of a problem: its phases, and its seconds in all."""
         phases = result.h2d + result.kernel + result.d2h
+        seconds -= result.spent - phases
         with self._lock:
             if count > 1:
                 before, _ = self._together.get((device_id, problem, count), (phases, 0.0))

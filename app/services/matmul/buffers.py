@@ -62,8 +62,8 @@ class OperandBuffers:
 
     A resident operand is not uploaded: its view is empty. `keys` are those of resident matrices, `pending_result` is C
     if it stays resident. `stacked` operands came as a batch, be it of one. A large product has a `transfer`; of a
-    `tile` the views are those of the product that it is of. One whose certificate begins while its operands arrive has
-    a `certifier`.
+    `tile` of a `whole` product the views are that one's, and the tiles `following` it may be made with it. One whose
+    certificate begins while its operands arrive has a `certifier`.
     """
 
     problem: Problem
@@ -80,6 +80,8 @@ class OperandBuffers:
     tile: TileTransfer | None = None
     plan: ProductPlan = WHOLE
     certifier: Certifier | None = None
+    following: tuple[OperandBuffers, ...] = ()
+    whole: Problem | None = None
 
     @property
     def principal(self) -> str:
@@ -111,7 +113,7 @@ class Product:
     products; all seconds but the queue's are of all of them. `precision` is the one it was made in, `declined` says why
     that is strict though it was to be emulated. `certificate` is of one that was to be verified: the seconds that
     this took after it was made are `verify`. It was made in so many `tiles`, of which
-    each of several `devices` made so many.
+    each of several `devices` made so many. A tile has those `following` that were made with it.
     """
 
     device: Device
@@ -126,6 +128,7 @@ class Product:
     certificate: Certificate | None = None
     tiles: int = 1
     devices: Mapping[str, int] = field(default_factory=dict)
+    following: tuple[Product, ...] = ()
 
     def trace(self, started: float) -> None:
         """Spans of its phases."""

@@ -24,12 +24,13 @@ from app.errors import (
     Unsupported,
     WrongResult,
 )
+from app.services.best.answer import BestAnswer
 from app.services.best.lookup import BestConfigs, covering, default_launch
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
-from app.services.matmul.buffers import Product
+from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.tuning.trial_runner import kind_of
-from app.worker.serving.product import LaunchClass, MultiplyResult, class_of
+from app.worker.serving.product import LaunchClass, MultiplyRequest, MultiplyResult, class_of
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.device import Device
@@ -104,7 +105,8 @@ class PendingBuilds:
 class KernelChoice:
     """A kernel by name, its launch (None for the vendor's library), and how exact the answer is that named it.
 
-    `problem` is what is computed: the one asked for, or the same in strict precision, for the reason `declined`.
+    `problem` is what is computed: the one asked for, or the same in strict precision, for the reason `declined`. That
+    of a tile has the choices of those `following` that are made with it.
     """
 
     kernel: str
@@ -112,6 +114,21 @@ class KernelChoice:
     match: str
     problem: Problem
     declined: str | None = None
+    following: tuple[KernelChoice, ...] = ()
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether it needs no answer before the launch that is queued next."""
+        return self.launch is not None and self.launch.verdict_at is None
+
+    def request(self, buffers: OperandBuffers, allowed: float) -> MultiplyRequest:
+        """What is asked of a serving worker."""
+        after = (choice.request(each, allowed) for each, choice in zip(buffers.following, self.following, strict=False))
+        where = (*buffers.offsets, buffers.keys)
+        following = tuple(after) if self.following else ()
+        return MultiplyRequest(
+            self.problem, self.launch, *where, allowed=allowed, tile=buffers.tile, following=following
+        )
 
     def product(self, unit: Unit, result: MultiplyResult, together: int, started: float, build: float = 0.0) -> Product:
         """What made a product: `together` is its batch, `started` when it was asked for, by perf_counter.
@@ -121,7 +138,8 @@ class KernelChoice:
         phases = {"h2d": result.h2d, "kernel": result.kernel, **({} if result.on_device else {"d2h": result.d2h})}
         if result.build or build:
             phases = {"build": result.build + build, **phases}
-        waited, launch = perf_counter() - started - sum(phases.values()), self.launch
+        after = sum(each.spent for each in result.following)
+        waited, launch = perf_counter() - started - sum(phases.values()) - after, self.launch
         instructions = CATALOGUE[self.kernel].instructions if launch else ""
         return Product(
             unit.device,
@@ -133,6 +151,10 @@ class KernelChoice:
             together,
             self._precision(unit.device),
             self.declined,
+            following=tuple(
+                choice.product(unit, made, 1, perf_counter())
+                for choice, made in zip(self.following, result.following, strict=False)
+            ),
         )
 
     def _precision(self, device: Device) -> str:
@@ -145,11 +167,15 @@ class KernelChoice:
 
 @dataclass(slots=True)
 class FailedAttempts:
-    """What has failed to make one product: the first error, the configs by kernel, and the seconds that this took."""
+    """What has failed to make one product: the first error, the configs by kernel, and the seconds that this took.
+
+    After one of several tiles failed, nobody knows which, the first `is_alone`.
+    """
 
     first: DeviceError | None = None
     configs: set[tuple[str, Config]] = field(default_factory=set)
     seconds: float = 0.0
+    is_alone: bool = False
 
     def failed(self, choice: KernelChoice, error: DeviceError, seconds: float) -> None:
         """Add a choice that failed, and the seconds that all of them took."""
@@ -180,8 +206,20 @@ class KernelSelector:
         """Count a miss of a problem, if it is one."""
         self._misses.noted(self._best.answer(problem, unit.device.id))
 
-    def choose(self, problem: Problem, unit: Unit, kernel: str | None, *, counted: bool = True) -> KernelChoice:
-        """The best there is, or what a forced kernel has; raises UnknownKernel, Unsupported, WrongResult."""
+    def choose(
+        self,
+        problem: Problem,
+        unit: Unit,
+        kernel: str | None,
+        *,
+        counted: bool = True,
+        whole: Problem | None = None,
+    ) -> KernelChoice:
+        """The best there is, or what a forced kernel has; raises UnknownKernel, Unsupported, WrongResult.
+
+        A tile of a `whole` product for which nothing better is known has that product's config: tiles overlap, so that
+        it is not their own last waves that count.
+        """
         if kernel == "vendor":
             if unit.vendor.name is None:
                 raise Unsupported(f"no vendor library on {unit.device.id}: {unit.vendor.reason}")
@@ -193,9 +231,37 @@ class KernelSelector:
             self._misses.noted(answer)
         if kernel is None and self._vendor and answer.vendor_is_faster:
             return KernelChoice("vendor", None, answer.match, *_by_vendor(problem))
+        if kernel is None and whole is not None and answer.match != "exact":
+            answer = self._as_of_whole(answer, whole, unit)
         if kernel is None or kernel == answer.kernel:
             return KernelChoice(answer.kernel, answer.launch, answer.match, answer.launch.problem, answer.declined)
         return self._forced(kernel, answer.launch.problem, unit, answer.declined)
+
+    def _as_of_whole(self, answer: BestAnswer, whole: Problem, unit: Unit) -> BestAnswer:
+        """The answer of a whole product for its tile, where that may have it; else the tile's own."""
+        problem, found = answer.launch.problem, self._best.answer(whole, unit.device.id)
+        kernel = CATALOGUE[found.kernel]
+        if found.launch.problem.precision != problem.precision or kernel.refusal(problem, unit.device) is not None:
+            return answer
+        try:
+            launch = kernel.launch(found.config, problem, unit.device)
+        except ValueError:
+            return answer
+        is_held = self._quarantine.holds(unit.device, found.kernel, found.config, problem) is not None
+        return answer if is_held else replace(found, launch=launch)
+
+    def with_following(
+        self, choice: KernelChoice, buffers: OperandBuffers, unit: Unit, kernel: str | None, builds: PendingBuilds
+    ) -> KernelChoice:
+        """The choice of a tile with those of tiles that may be queued behind it, until the first that may not."""
+        choices, known = list[KernelChoice](), dict[Problem, KernelChoice]()
+        for each in buffers.following if choice.may_follow else ():
+            found = known.get(each.problem) or self.choose(each.problem, unit, kernel, whole=each.whole)
+            known[each.problem] = found
+            if not found.may_follow or (found.launch and not builds.is_built(unit, found.launch)):
+                break
+            choices.append(found)
+        return replace(choice, following=tuple(choices))
 
     def below(self, problem: Problem, unit: Unit, failed: Collection[tuple[str, Config]]) -> KernelChoice:
         """What is left once some kernels' configs have failed to make a product; raises Unsupported."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import ceil
 from typing import Final, Literal
 
@@ -34,7 +35,11 @@ _FEW: Final = 1e9  # flops that no device takes so long for
 # that comes meanwhile, which this many times over.
 _LINK: Final = 4e10
 _MEANWHILE: Final = 1.25
+_SEEN: Final = 64  # tiles among which a device's next panels are looked for
 _DEATHS: Final = 2  # of a device's process in turn, from outside, after which the others go on without it
+# Tiles that a worker is asked for together, by the platforms whose copies go on beside launches: it pauses after them,
+# and before where they take long.
+_TOGETHER: Final = {"cuda": 16}
 Make = Callable[[OperandBuffers, Unit], Product]
 
 
@@ -108,10 +113,10 @@ def _class(problem: Problem, device: Device) -> tuple[str, bool, bool] | None:
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """A tile by its number, the one that its device likely makes `after` it, and whether no other is sure to follow."""
+    """A tile by its number, those that its device likely makes `after` it, and whether no other is sure to follow."""
 
     number: int
-    after: int | None
+    after: tuple[int, ...]
     is_last: bool
 
 
@@ -127,15 +132,22 @@ class TileQueue:
         self._stopped: BaseException | None = None
         self._changed = threading.Condition()
 
-    def take(self, device: int) -> Dealt | None:
-        """A tile; waits where others may still give theirs back. None once all are made, or there was an end."""
+    def take(self, device: int, most: int = 1) -> list[Dealt]:
+        """A tile, and so many with it at `most` as are sure to follow; waits where others may still give theirs back.
+
+        Empty once all are made, or there was an end.
+        """
+        dealt = list[Dealt]()
         with self._changed:
-            while self._unmade and self._stopped is None:
+            while not dealt and self._unmade and self._stopped is None:
                 number = self._pop(device)
-                if number is not None:
-                    return self._dealt(device, number)
-                self._changed.wait()
-            return None
+                if number is None:
+                    self._changed.wait()
+                else:
+                    dealt.append(self._dealt(device, number))
+            while dealt and len(dealt) < most and device in self._next:
+                dealt.append(self._dealt(device, self._next.pop(device)))
+        return dealt
 
     def made(self, tiles: int) -> None:
         """Take note that C of so many tiles is there."""
@@ -148,6 +160,16 @@ class TileQueue:
         with self._changed:
             self._back.extend((number, device) for number in numbers)
             self._changed.notify_all()
+
+    def put_back(self, device: int, dealt: Sequence[Dealt]) -> None:
+        """Take tiles back that were dealt last, and not made: they are dealt to the same device again."""
+        with self._changed:
+            if not dealt:
+                return
+            if device in self._next:
+                self._runs[device].appendleft(self._next.pop(device))
+            self._next[device] = dealt[0].number
+            self._runs[device].extendleft(each.number for each in reversed(dealt[1:]))
 
     def leave(self, device: int, error: DeviceError) -> None:
         """A device makes no more of them; raises why, if there is no other left."""
@@ -187,8 +209,8 @@ class TileQueue:
     def _dealt(self, device: int, number: int) -> Dealt:
         """The next one is sure to follow as long as there are more than one for each device: the rest may be taken."""
         run = self._runs[device]
-        after = run[0] if run else None
-        is_sure = after is not None and (self._devices == 1 or sum(map(len, self._runs)) > self._devices)
+        after = tuple(islice(run, _SEEN))
+        is_sure = bool(run) and (self._devices == 1 or sum(map(len, self._runs)) > self._devices)
         if is_sure:
             self._next[device] = run.popleft()
         return Dealt(number, after, is_last=not is_sure)
@@ -227,14 +249,14 @@ class _DeviceTiles:
         self._walk, self._queue, self._make = walk, queue, make
         self._index, self._unit = index, walk.units[index]
         self._in_flight: tuple[Dealt, Product, int] | None = None  # with the generation of the worker that holds its C
-        self._deaths = 0
+        self._deaths, self._most = 0, _TOGETHER.get(self._unit.device.platform, 1)
 
     def make(self, made: list[Product]) -> None:
         """Make tiles until none is left, or the device takes no more; raises as TileMaker.product."""
-        while (dealt := self._queue.take(self._index)) is not None:
+        while dealt := self._queue.take(self._index, self._most):
             worker = self._unit.products.generation
             try:
-                part = self._make(self._walk.buffers(dealt.number, dealt.after, is_last=dealt.is_last), self._unit)
+                part = self._make(self._buffers(dealt), self._unit)
             except DeviceError as error:
                 self._lose(dealt)
                 if not self._goes_on(error):
@@ -242,23 +264,32 @@ class _DeviceTiles:
                     self._queue.leave(self._index, error)
                     return
             else:
-                self._keep(dealt, part, worker, made)
+                parts = [replace(part, following=()), *part.following]
+                self._queue.put_back(self._index, dealt[len(parts) :])
+                self._keep(dealt[: len(parts)], parts, worker, made)
 
-    def _keep(self, dealt: Dealt, part: Product, worker: int, made: list[Product]) -> None:
+    def _buffers(self, dealt: Sequence[Dealt]) -> OperandBuffers:
+        """The buffers of a tile, with those of the tiles dealt with it."""
+        first, *more = (self._walk.buffers(each.number, each.after, is_last=each.is_last) for each in dealt)
+        return replace(first, following=tuple(more))
+
+    def _keep(self, dealt: Sequence[Dealt], parts: Sequence[Product], worker: int, made: list[Product]) -> None:
         """Count what is there now. A worker that was replaced has not copied back what it had to."""
         now, before = self._unit.products.generation, self._in_flight
         if before is not None and before[2] != now:
             self._lose(dealt)
             return
-        self._deaths, self._in_flight = 0, None if dealt.is_last else (dealt, part, worker)
-        done = [*([before[1]] if before else []), *([part] if dealt.is_last else [])]
+        last = dealt[-1]
+        self._deaths, self._in_flight = 0, None if last.is_last else (last, parts[-1], worker)
+        done = [*([before[1]] if before else []), *(parts if last.is_last else parts[:-1])]
         made.extend(done)
         self._queue.made(len(done))
 
-    def _lose(self, dealt: Dealt) -> None:
-        """Have a tile, and the one whose C was not there yet, made once more."""
+    def _lose(self, dealt: Sequence[Dealt]) -> None:
+        """Have tiles, and the one whose C was not there yet, made once more."""
         before, self._in_flight = self._in_flight, None
-        self._queue.give_back(self._index, [dealt.number, *([before[0].number] if before else [])])
+        numbers = [each.number for each in dealt]
+        self._queue.give_back(self._index, [*numbers, *([before[0].number] if before else [])])
 
     def _goes_on(self, error: DeviceError) -> bool:
         """Whether the device, whose process was killed from outside, tries again."""

@@ -266,7 +266,7 @@ class MatmulService:
         self.deadlines.learn(unit, result.build)
         self.made_at[unit.device.id] = monotonic()
         self._selector.count(buffers.problem, unit)
-        self._account(buffers, result, 1)
+        self._account(buffers, result.spent)
         if buffers.ticket is not None:
             buffers.ticket.leave_queue()
         made = choice.product(unit, result, 1, started)
@@ -280,7 +280,7 @@ class MatmulService:
         started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._soonest(buffers)
         problem, declined, attempts = buffers.problem, None, FailedAttempts()
         while True:
-            choice = self._chosen(problem, unit, kernel, attempts)
+            choice = self._chosen(buffers, problem, unit, kernel, attempts)
             began, lost = perf_counter(), attempts.seconds
             try:
                 with self._builds.place(unit, choice.launch) as has_place:
@@ -288,12 +288,12 @@ class MatmulService:
                         choice = self._selector.lowest(choice, unit) or choice
                     result, together = self._launch_with_retry(buffers, unit, choice, token, attempts)
             except DeviceError as error:
+                if choice.following and not buffers.is_lost_tile(error):
+                    attempts.is_alone = True  # whose fault it was shows then
+                    continue
                 kind = self.failures.record(unit, choice.launch, error)
-                if (
-                    isinstance(error, DeviceCordoned | ChildLost)
-                    and device_id is None
-                    and (other := self._soonest(buffers)) != unit
-                ):
+                is_gone = isinstance(error, DeviceCordoned | ChildLost) and device_id is None
+                if is_gone and (other := self._soonest(buffers)) != unit:
                     unit = other
                     continue
                 if kernel is not None or not another_may_do(error) or buffers.is_lost_tile(error):
@@ -310,10 +310,14 @@ class MatmulService:
                 return made
             problem, kernel, declined = strictly(problem), None, reason(result.decline_flags)
 
-    def _chosen(self, problem: Problem, unit: Unit, kernel: str | None, attempts: FailedAttempts) -> KernelChoice:
+    def _chosen(
+        self, buffers: OperandBuffers, problem: Problem, unit: Unit, kernel: str | None, attempts: FailedAttempts
+    ) -> KernelChoice:
         """The next kernel to try; raises the first failure if none is left."""
         if attempts.first is None:
-            return self._selector.choose(problem, unit, kernel)
+            choice = self._selector.choose(problem, unit, kernel, whole=buffers.whole)
+            may_follow = buffers.following and not attempts.is_alone
+            return self._selector.with_following(choice, buffers, unit, kernel, self._builds) if may_follow else choice
         with suppress(Unsupported):
             return self._selector.below(problem, unit, attempts.configs)
         if problem.precision == "emulated":
@@ -340,21 +344,17 @@ class MatmulService:
     ) -> tuple[MultiplyResult, int]:
         allowed = self.deadlines.seconds(unit, _PATIENCE)
         attempts.seconds += self._prepare(unit, choice.launch, allowed)
-        request = product.MultiplyRequest(
-            choice.problem, choice.launch, *buffers.offsets, buffers.keys, allowed=allowed, tile=buffers.tile
-        )
-        transfer = buffers.transfer
+        request, transfer = choice.request(buffers, allowed), buffers.transfer
         request = transfer.attach_to(request, unit) if transfer else request
         result, together = self._batcher.run(unit, request, token, buffers.principal)
         self._builds.learn(unit, choice.launch)
         if transfer and not result.decline_flags:
             transfer.mark_used(request)
-        self._account(buffers, result, together)
+        self._account(buffers, result.spent / together)
         return result, together
 
-    def _account(self, buffers: OperandBuffers, result: MultiplyResult, together: int) -> None:
+    def _account(self, buffers: OperandBuffers, seconds: float) -> None:
         """Learn how long the device was busy with a product, and count it as its principal's."""
-        seconds = (result.h2d + result.kernel + result.d2h) / together
         self.admission.learn(seconds)
         if buffers.ticket is not None:
             principal = buffers.ticket.principal

@@ -1,13 +1,14 @@
 """Products that are too large for a device: C in tiles, made of whole rows of op(A) and whole columns of op(B).
 
 Each element is summed up by one launch, as in a product that fits: a tile costs no rounding. Tiles are walked in a
-serpentine, so that a panel of A is used along a row of tiles and one of B at each turn.
+serpentine, so that one operand's panel is used along a row or column of tiles, and one of the other's at each turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import cycle
 from math import ceil, isqrt
 from typing import Final
 
@@ -21,13 +22,15 @@ from app.worker.serving.device_memory import Panel, TileTransfer
 from kernels.problem import Problem
 
 _REMEMBERED: Final = 4096  # problems
-_PANELS: Final = 3  # of op(A), of op(B), and the one that comes meanwhile
+_FIRST: Final = 8  # parts of a tile's side that the first one has, of what the walk goes along
+_PANELS: Final = 4  # of op(A) and of op(B), and the next one of each, which come meanwhile
 _TILES: Final = 2  # the one that is made, and the one before it that leaves meanwhile
 _PART: Final = 0.8  # of the memory: the rest is for workspaces, programs, resident matrices and the trial worker
 _GRAIN: Final = 256  # rows and columns of a tile are a multiple, so that full tiles share a kernel
 EACH: Final = 8  # tiles a device where several share a product: its first panels, and uneven ends, cost one in so many
 # Rows and columns of such a tile at least, by platform: a GPU's multiprocessors all have some of it.
 _RATE: Final = {"cuda": 2048, "opencl": _GRAIN}
+_ALIKE: Final = 1.1  # times that panels of A may be as large as those of B, or these, to have the same buffers
 _LEAST: Final = 16  # rows or columns of a tile: with fewer, a launch would be worth nothing
 # Rows and columns at least of one device's tiles, by the platforms whose copies go on beside launches: waves of blocks.
 _WAVES: Final = {"cuda": 8192}
@@ -67,13 +70,14 @@ class DeviceMemory:
             rows, columns = _square(problem, max(problem.m * problem.n * problem.batch // wanted, grain**2), grain)
             if most is not None and most[0].count == 1:
                 rows, columns = min(rows, most[0].rows), min(columns, most[0].columns)
-            found = _grid(problem, _even(problem.m, rows), _even(problem.n, columns))
+            found = _grid(problem, _cuts(problem.m, rows), _cuts(problem.n, columns))
         return found if len(found) > 1 else most
 
     def overlapped(self, problem: Problem, side: int) -> tuple[Tile, ...] | None:
         """Tiles of about `side` rows and columns, each of which fits, for one device; None where one is enough.
 
-        Without copies beside launches these are no more than have to be. Raises as `tiles`.
+        A tile of `side` takes as long as the next panel's copy. The first ones are smaller: nothing is made before
+        their panels have come. Without copies beside launches tiles are no more than have to be. Raises as `tiles`.
         """
         most, waves = self.tiles(problem), _WAVES.get(self._fleet.unit(None).device.platform)
         if waves is None:
@@ -82,7 +86,13 @@ class DeviceMemory:
             return self.spread(problem, 1)
         least = max(side, waves)
         rows, columns = (least, least) if most is None else (min(least, most[0].rows), min(least, most[0].columns))
-        found = _grid(problem, _even(problem.m, rows), _even(problem.n, columns))
+        # What the walk goes along comes in small panels first, all of it while it goes along the other's first one: one
+        # of `side` takes as long.
+        if _goes_down(problem):
+            downs, acrosses = rows // _FIRST, min(columns, max(columns // 2, side))
+        else:
+            downs, acrosses = min(rows, max(rows // 2, side)), columns // _FIRST
+        found = _grid(problem, _growing(problem.m, downs, rows), _growing(problem.n, acrosses, columns))
         return found if len(found) > 1 else most
 
     def device_bytes(self, problem: Problem) -> int:
@@ -105,7 +115,8 @@ class DeviceMemory:
         together = min(room // alone.bytes, one // max(alone.a_bytes, alone.b_bytes, alone.c_bytes))
         if together:
             return _batches(problem, together)
-        return _grid(problem, *_sizes(problem, room, one))
+        rows, columns = _sizes(problem, room, one)
+        return _grid(problem, _cuts(problem.m, rows), _cuts(problem.n, columns))
 
 
 def _batches(problem: Problem, together: int) -> tuple[Tile, ...]:
@@ -114,9 +125,30 @@ def _batches(problem: Problem, together: int) -> tuple[Tile, ...]:
     return tuple(Tile(at, min(together, problem.batch - at), 0, problem.m, 0, problem.n) for at in starts)
 
 
-def _grid(problem: Problem, rows: int, columns: int) -> tuple[Tile, ...]:
-    """Tiles of so many rows and columns, of each product in turn."""
-    return tuple(tile for at in range(problem.batch) for tile in _serpentine(at, problem.m, problem.n, rows, columns))
+def _grid(problem: Problem, rows: Sequence[range], columns: Sequence[range]) -> tuple[Tile, ...]:
+    """Tiles of these rows and columns, of each product in turn, in a serpentine.
+
+    Each column of tiles, or row, begins where the one before it ended: one panel is used again at each turn.
+    """
+    if _goes_down(problem):
+        at = [(row, column) for column, downs in zip(columns, _turning(rows), strict=False) for row in downs]
+    else:
+        at = [(row, column) for row, acrosses in zip(rows, _turning(columns), strict=False) for column in acrosses]
+    return tuple(
+        Tile(first, 1, row.start, len(row), column.start, len(column))
+        for first in range(problem.batch)
+        for row, column in at
+    )
+
+
+def _goes_down(problem: Problem) -> bool:
+    """Whether the walk goes down C's columns: a panel of op(A) is a run of memory, which is copied faster than rows."""
+    return not problem.trans_a
+
+
+def _turning(parts: Sequence[range]) -> Iterator[Sequence[range]]:
+    """Parts in their order and from their end, in turn."""
+    return cycle((parts, parts[::-1]))
 
 
 def _square(problem: Problem, area: int, least: int) -> tuple[int, int]:
@@ -161,12 +193,19 @@ def _even(size: int, most: int) -> int:
     return min(most, ceil(ceil(size / ceil(size / most)) / grain) * grain)
 
 
-def _serpentine(first: int, m: int, n: int, rows: int, columns: int) -> Iterator[Tile]:
-    """The tiles of one product: each row of tiles begins at the columns where the one before it ended."""
-    for number, row in enumerate(range(0, m, rows)):
-        starts = range(0, n, columns)
-        for column in starts if number % 2 == 0 else reversed(starts):
-            yield Tile(first, 1, row, min(rows, m - row), column, min(columns, n - column))
+def _cuts(size: int, most: int, start: int = 0) -> list[range]:
+    """Parts of what is left of a size from `start` on, as few as `most` allows, of one length but for the last."""
+    step = _even(size - start, most)
+    return [range(at, min(at + step, size)) for at in range(start, size, step)]
+
+
+def _growing(size: int, first: int, most: int) -> list[range]:
+    """Parts of a size: `first`, and twice as much each time, up to `most`; then even ones."""
+    parts, start, step = list[range](), 0, first - first % _GRAIN
+    while 0 < step < most and size - start >= 2 * step:
+        parts.append(range(start, start + step))
+        start, step = start + step, 2 * step
+    return parts + _cuts(size, most, start)
 
 
 class TileWalk:
@@ -179,19 +218,24 @@ class TileWalk:
         names = {name for tile in tiles for name in (("a", tile.first, tile.row), ("b", tile.first, tile.column))}
         self._keys = {name: cache.new_key() for name in names}
         self._walk = cache.new_key()
+        problems = [tile.problem(buffers.problem) for tile in tiles]
+        most_a, most_b = max(each.a_bytes for each in problems), max(each.b_bytes for each in problems)
+        if max(most_a, most_b) <= _ALIKE * min(most_a, most_b):  # each buffer may have a panel of either
+            most_a = most_b = max(most_a, most_b)
+        self._most = most_a, most_b, max(each.c_bytes for each in problems)
+        self._largest = max(tile.rows * tile.columns for tile in tiles)
 
     def __len__(self) -> int:
         return len(self._tiles)
 
-    def buffers(self, number: int, after: int | None, *, is_last: bool) -> OperandBuffers:
-        """The buffers of one tile, `after` which its device likely makes that one.
+    def buffers(self, number: int, after: Sequence[int], *, is_last: bool) -> OperandBuffers:
+        """The buffers of one tile, `after` which its device likely makes those.
 
-        Unless it `is_last`, its C is there once the device has made another one of the product.
+        Unless it `is_last`, its C is there once the device has made the next one of the product.
         """
         tile = self._tiles[number]
         a, b, c = self._panel_a(tile), self._panel_b(tile), self._panel_c(tile)
-        later = () if after is None else (self._panel_a(self._tiles[after]), self._panel_b(self._tiles[after]))
-        ahead = next((panel for panel in later if panel.key not in {a.key, b.key}), None)
+        ahead, kept = self._ahead(tile, (a.key, b.key), after)
         return replace(
             self._whole,
             problem=tile.problem(self._whole.problem),
@@ -199,8 +243,29 @@ class TileWalk:
             keys=(None, None, None),
             pending_result=None,
             transfer=None,
-            tile=TileTransfer(self._walk, a, b, c, ahead, is_last),
+            tile=TileTransfer(self._walk, a, b, c, ahead, kept, is_last),
+            whole=self._whole.problem,
         )
+
+    def _ahead(
+        self, tile: Tile, keys: tuple[int, int], after: Sequence[int]
+    ) -> tuple[tuple[Panel, ...], tuple[Panel, ...]]:
+        """The next panel of either operand: those that come beside a tile, and those that stay if they are there.
+
+        Who queues a copy of many rows that lie apart is blocked by the driver for most of it. The next launch has to be
+        queued meanwhile: one that is not needed at once comes beside a large tile.
+        """
+        wanted, ahead, kept = {self._panel_a: keys[0], self._panel_b: keys[1]}, list[Panel](), list[Panel]()
+        is_large = 2 * tile.rows * tile.columns >= self._largest
+        for distance, number in enumerate(after):
+            for panel_of, key in list(wanted.items()):
+                panel = panel_of(self._tiles[number])
+                if panel.key != key:
+                    del wanted[panel_of]
+                    (ahead if is_large or not distance else kept).append(panel)
+            if not wanted:
+                break
+        return tuple(ahead), tuple(kept)
 
     def close(self) -> None:
         """Have the devices drop what they still hold."""
@@ -237,4 +302,4 @@ class TileWalk:
         start = tile.first * whole[0] * whole[1] + at[0] * whole[1] + at[1]
         key = 0 if name is None else self._keys[name]
         offset = self._whole.offsets[which] + start * item
-        return Panel(key, offset, tile.count * part[0], part[1] * item, whole[1] * item)
+        return Panel(key, offset, tile.count * part[0], part[1] * item, whole[1] * item, self._most[which])

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.devices.backend import Buffer, GatheredRows, RowCopies, WorkerContext
+from app.devices.backend import Buffer, WorkerContext
 from app.dtypes import Array
-from app.errors import LaunchFailed
 
 
 class DeviceBufferCache:
@@ -60,112 +59,59 @@ class DeviceBufferCache:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Rows of `width` bytes in the slab, `pitch` bytes apart, the first at `offset`; `key` names these bytes."""
+    """Rows of `width` bytes in the slab, `pitch` bytes apart, the first at `offset`; `key` names these bytes.
+
+    On the device it has a buffer for `most` bytes, its own if that is 0: buffers of one size are used again.
+    """
 
     key: int
     offset: int
     rows: int
     width: int
     pitch: int
+    most: int = 0
 
     @property
     def nbytes(self) -> int:
         """Its bytes on the device, where they lie one after the other."""
         return self.rows * self.width
 
+    @property
+    def room(self) -> int:
+        """Bytes of its buffer."""
+        return self.most or self.nbytes
+
 
 @dataclass(frozen=True, slots=True)
 class TileTransfer:
-    """The panels of A, B and C of one tile of the product `walk`, and the one that the next tile needs beside them.
+    """The panels of A, B and C of one tile of the product `walk`, and those that the next tiles need beside them.
 
-    Unless `is_last`, C may be copied back while the next tile is made.
+    Of these the ones `ahead` come meanwhile; `kept` ones stay where they are there, and begin to come later.
+
+    Unless `is_last`, C is copied back while the next tile is made.
     """
 
     walk: int
     a: Panel
     b: Panel
     c: Panel
-    ahead: Panel | None = None
+    ahead: tuple[Panel, ...] = ()
+    kept: tuple[Panel, ...] = ()
     is_last: bool = True
 
     @property
     def budget(self) -> int:
         """Bytes of the panels that stay on the device."""
-        return self.a.nbytes + self.b.nbytes + (self.ahead.nbytes if self.ahead else 0)
+        return sum(each.room for each in self._all)
+
+    @property
+    def _all(self) -> tuple[Panel, ...]:
+        return self.a, self.b, *self.ahead, *self.kept
 
     @property
     def needed(self) -> tuple[int, ...]:
         """The keys of panels that stay."""
-        return (self.a.key, self.b.key, *((self.ahead.key,) if self.ahead else ()))
-
-
-class TileCopies:
-    """By product, the C of its tile before, which is copied back beside its next launch."""
-
-    def __init__(self) -> None:
-        self._results: dict[int, tuple[Buffer, Panel]] = {}
-
-    @property
-    def walks(self) -> tuple[int, ...]:
-        """The products that have something to copy back."""
-        return tuple(self._results)
-
-    def begin(self, held: WorkerContext, cache: DeviceBufferCache, tile: TileTransfer) -> None:
-        """Begin to copy C of the tile before back, and the next tile's panel here; raises LaunchFailed.
-
-        Without memory for the panel it is copied in its turn.
-        """
-        if tile.walk in self._results:
-            buffer, panel = self._results[tile.walk]
-            _copies(held).read_rows(buffer, _rows(held, panel), wait=False)
-        if tile.ahead is None:
-            return
-        try:
-            fetch(held, cache, tile, tile.ahead, wait=False)
-        except LaunchFailed as error:
-            if error.facts.get("fatal", True):
-                raise
-
-    def settle(self, held: WorkerContext, cache: DeviceBufferCache, tile: TileTransfer) -> None:
-        """After a launch that failed, wait until nothing is copied back, and drop what may not be here yet.
-
-        The slab may be lent to others then.
-        """
-        if tile.ahead is not None:
-            cache.forget([tile.ahead.key])
-        if tile.walk in self._results:
-            buffer, panel = self._results[tile.walk]
-            _copies(held).read_rows(buffer, _rows(held, panel), wait=True)
-
-    def forget(self, keys: tuple[int, ...]) -> None:
-        """Drop what a product left that has ended."""
-        for key in keys:
-            self._results.pop(key, None)
-
-    def end(self, held: WorkerContext, tile: TileTransfer, c: Buffer) -> None:
-        """Take the tile's C, after its launch: copies that were begun before it are over. Raises LaunchFailed."""
-        self._results.pop(tile.walk, None)
-        if tile.is_last:
-            _copies(held).read_rows(c, _rows(held, tile.c), wait=True)
-        else:
-            self._results[tile.walk] = (c, tile.c)
-
-
-def fetch(
-    held: WorkerContext, cache: DeviceBufferCache, tile: TileTransfer, panel: Panel, *, wait: bool = True
-) -> Buffer:
-    """A panel on the device: the copy that is there, or a fresh one; the panels of other tiles give way to it.
-
-    Unless it is waited for, it is there after the next launch. Raises LaunchFailed.
-    """
-    copy = cache.copy(panel.key)
-    if copy is not None:
-        return copy
-    cache.make_room(panel.nbytes, tile.budget, tile.needed)
-    fresh = held.backend.allocate(panel.nbytes)
-    _copies(held).write_rows(fresh, _rows(held, panel), wait=wait)
-    cache.put(panel.key, fresh)
-    return fresh
+        return tuple(each.key for each in self._all)
 
 
 def bytes_at(held: WorkerContext, offset: int, nbytes: int) -> Array:
@@ -173,10 +119,6 @@ def bytes_at(held: WorkerContext, offset: int, nbytes: int) -> Array:
     return np.frombuffer(held.slab, dtype=np.uint8, count=nbytes, offset=offset)
 
 
-def _copies(held: WorkerContext) -> RowCopies:
-    return held.backend if isinstance(held.backend, RowCopies) else GatheredRows(held.backend)
-
-
-def _rows(held: WorkerContext, panel: Panel) -> Array:
+def rows_at(held: WorkerContext, panel: Panel) -> Array:
     """The rows of a panel in the slab, as bytes."""
     return np.ndarray((panel.rows, panel.width), np.uint8, held.slab, panel.offset, (panel.pitch, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import perf_counter
@@ -17,7 +17,8 @@ from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed, WrongResult
 from app.tuning.verify import tolerance
 from app.worker.serving.chunked_transfer import COPYING, transfers_of
-from app.worker.serving.device_memory import DeviceBufferCache, TileCopies, TileTransfer, bytes_at, fetch
+from app.worker.serving.device_memory import DeviceBufferCache, TileTransfer, bytes_at
+from app.worker.serving.tile_pipeline import TilePipeline, TileWork, run
 from app.worker.state import ProgramCache
 from kernels import CATALOGUE
 from kernels.cost_model import predict
@@ -29,6 +30,7 @@ from kernels.problem import Problem
 from kernels.space import Config
 
 COMPILING = 60.0  # seconds a compilation or a verification may take, where nobody says otherwise
+TOGETHER: Final = 0.5  # seconds after which no other tile is begun in a call: others wait meanwhile
 _VECTOR = 16  # bytes of the widest load
 _DEEPEST: Final = 4096  # of k of a sample
 _SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
@@ -45,7 +47,7 @@ class MultiplyRequest:
     they are within `budget` bytes. Copies of the keys `evict` are dropped first. Of A and B that were uploaded under
     the keys `uploaded`, only what is missing is copied; with a `result_key`, C stays on the device under it. At a
     launch's first use `allowed` seconds are for its compilation, and as many for its verification. A `tile` of a larger
-    product says where its operands lie in place of the offsets.
+    product says where its operands lie in place of the offsets, and has the tiles `following` that are made with it.
     """
 
     problem: Problem
@@ -60,11 +62,21 @@ class MultiplyRequest:
     result_key: int | None = None
     allowed: float = COMPILING
     tile: TileTransfer | None = None
+    following: tuple[MultiplyRequest, ...] = ()
 
     def __reduce_ex__(self, _: Any) -> tuple[Callable[..., MultiplyRequest], tuple[Any, ...]]:
         """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
         launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
-        rest = self.keys, self.budget, self.evict, self.uploaded, self.result_key, self.allowed, self.tile
+        rest = (
+            self.keys,
+            self.budget,
+            self.evict,
+            self.uploaded,
+            self.result_key,
+            self.allowed,
+            self.tile,
+            self.following,
+        )
         return _request, (launch, self.a, self.b, self.c, *rest)
 
 
@@ -89,7 +101,8 @@ class MultiplyResult:
 
     `loaded` counts the resident operands that had to be copied; `kept` are the keys there are copies of afterwards.
     `decline_flags` are the kernel's verdict: unless they are 0, C is unchanged. A C that is `on_device` was not copied
-    back. `build` is the seconds of compiling and verifying, at a launch's first use.
+    back. `build` is the seconds of compiling and verifying, at a launch's first use. `following` are the results of the
+    tiles that were made with it.
     """
 
     h2d: float
@@ -100,6 +113,12 @@ class MultiplyResult:
     decline_flags: int = 0
     on_device: bool = False
     build: float = 0.0
+    following: tuple[MultiplyResult, ...] = ()
+
+    @property
+    def spent(self) -> float:
+        """Seconds of all phases, those of the following tiles too."""
+        return self.h2d + self.kernel + self.d2h + sum(each.spent for each in self.following)
 
     def __reduce__(self) -> tuple[Callable[..., MultiplyResult], tuple[Any, ...]]:
         """In order, which takes half the time that members by name take."""
@@ -112,6 +131,7 @@ class MultiplyResult:
             self.decline_flags,
             self.on_device,
             self.build,
+            self.following,
         )
 
 
@@ -123,16 +143,37 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
     cache = buffer_cache_of(held)
     if request.evict:
         forget(held, link, request.evict)
-    program, build = (None, 0.0) if request.launch is None else built(held, link, request.launch, request.allowed)
+    if request.tile is not None:
+        return _multiply_tiles(held, link, request)
+    program, build = _program(held, link, request)
     with link.lease(deadline(held.backend, request), last=True):
         try:
             return _made(held, cache, program, request, build)
         except LaunchFailed as error:
-            needed = request.tile.needed if request.tile else request.keys
-            gave_way = cache.spare(needed), transfers_of(held).spare(request.uploaded)
-            if error.facts.get("fatal", True) or not any(gave_way):
+            if error.facts.get("fatal", True) or not _made_room(held, request, request.keys):
                 raise
         return _made(held, cache, program, request, build)
+
+
+def _multiply_tiles(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) -> MultiplyResult:
+    """The same for a tile and those that follow it."""
+    parts = request, *request.following
+    programs, seconds = zip(*(_program(held, link, each) for each in parts), strict=True)
+    with link.lease(deadline(held.backend, request), last=True):
+        try:
+            made = _tiles_made(held, link, parts, programs)
+        except LaunchFailed as error:
+            needed = () if request.tile is None else request.tile.needed
+            if error.facts.get("fatal", True) or not _made_room(held, request, needed):
+                raise
+            made = _tiles_made(held, link, parts, programs)
+    return replace(made, build=sum(seconds))
+
+
+def _made_room(held: WorkerContext, request: MultiplyRequest, needed: Collection[int | None]) -> bool:
+    """Drop what the device holds for others; whether that was anything."""
+    copies, transfers, tiles = buffer_cache_of(held), transfers_of(held), held.state(TilePipeline)
+    return any((copies.spare(needed), transfers.spare(request.uploaded), tiles.spare()))
 
 
 def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tuple[int, ...]:
@@ -141,13 +182,35 @@ def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tupl
     cache = buffer_cache_of(held)
     cache.forget(keys)
     transfers_of(held).forget(keys)
-    held.state(TileCopies).forget(keys)
+    held.state(TilePipeline).forget(keys)
     return cache.keys
 
 
 def buffer_cache_of(held: WorkerContext) -> DeviceBufferCache:
     """The device copies that this child keeps."""
     return held.state(DeviceBufferCache)
+
+
+def _program(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) -> tuple[Program | None, float]:
+    """The program of a request, None for the vendor's library, and the seconds that its first use took."""
+    return (None, 0.0) if request.launch is None else built(held, link, request.launch, request.allowed)
+
+
+def _tiles_made(
+    held: WorkerContext, link: WorkerLink, parts: Sequence[MultiplyRequest], programs: Sequence[Program | None]
+) -> MultiplyResult:
+    """Make a tile and those that follow it; raises LaunchFailed, and CallStopped between two."""
+    pairs, cache = zip(parts, programs, strict=True), buffer_cache_of(held)
+    works = [TileWork(each.problem, each.launch, program, each.tile) for each, program in pairs if each.tile]
+    allowed = [deadline(held.backend, each) for each in parts]
+
+    def begin(number: int) -> None:
+        if number:  # the one before may run still
+            link.offer(allowed[number - 1] + allowed[number])
+
+    made = held.state(TilePipeline).make(held, cache, works, begin, TOGETHER)
+    first, *more = (MultiplyResult(each.h2d, each.kernel, each.d2h, decline_flags=each.declined) for each in made)
+    return replace(first, kept=cache.keys, following=tuple(more))
 
 
 def _made(
@@ -158,28 +221,16 @@ def _made(
     c = backend.allocate(problem.c_bytes)
     started = perf_counter()
     loaded = len({key_a, key_b} - {None, *cache.keys})
-    if (tile := request.tile) is not None:
-        a, b = fetch(held, cache, tile, tile.a), fetch(held, cache, tile, tile.b)
-    else:
-        a = _sent(held, request, 0) or _operand(held, cache, request, key_a, request.a, problem.a_bytes)
-        b = _sent(held, request, 1) or _operand(held, cache, request, key_b, request.b, problem.b_bytes)
+    a = _sent(held, request, 0) or _operand(held, cache, request, key_a, request.a, problem.a_bytes)
+    b = _sent(held, request, 1) or _operand(held, cache, request, key_b, request.b, problem.b_bytes)
     copied = perf_counter()
-    if tile is not None:
-        held.state(TileCopies).begin(held, cache, tile)
-    try:
-        declined = _run(backend, program, request, Operands(a, b, c))
-    except LaunchFailed as error:
-        if tile is not None and not error.facts.get("fatal", True):
-            held.state(TileCopies).settle(held, cache, tile)
-        raise
+    declined = run(backend, program, request.launch, problem, Operands(a, b, c))
     launched = perf_counter()
     if declined:
         return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=build)
     if request.uploaded != NOT_UPLOADED:
         transfers_of(held).forget(request.uploaded)
-    if tile is not None:
-        held.state(TileCopies).end(held, tile, c)
-    elif request.result_key is None:
+    if request.result_key is None:
         backend.download(c, bytes_at(held, request.c, problem.c_bytes))
     else:
         transfers_of(held).keep_result(request.result_key, c)
@@ -223,7 +274,7 @@ def verify_class(held: WorkerContext, link: WorkerLink, launch: Launch, allowed:
 
 def deadline(backend: Backend, request: MultiplyRequest) -> float:
     """Seconds after which the launch is taken for hung: max(2, 10 x the model's prediction), and the copies' time."""
-    ahead = request.tile.ahead.nbytes / COPYING if request.tile and request.tile.ahead else 0.0
+    ahead = sum(each.nbytes for each in request.tile.ahead) / COPYING if request.tile else 0.0
     return _deadline(request.problem, request.launch, backend.device) + ahead
 
 
@@ -233,15 +284,6 @@ def _deadline(problem: Problem, launch: Launch | None, device: Device) -> float:
     kernel = CATALOGUE[launch.kernel] if launch else naive
     config = launch.config if launch else naive.default(problem, device)
     return max(2.0, 10 * predict(kernel, config, problem, device)) + problem.bytes / COPYING
-
-
-def _run(backend: Backend, program: Program | None, request: MultiplyRequest, operands: Operands) -> int:
-    """Launch, and give the kernel's verdict."""
-    if program is None or request.launch is None:
-        backend.vendor_run(request.problem, operands)
-        return 0
-    backend.run(program, request.launch, operands)
-    return backend.declined(request.launch)
 
 
 def built(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> tuple[Program, float]:

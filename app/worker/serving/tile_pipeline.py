@@ -1,0 +1,299 @@
+"""TilePipeline: while the device makes a tile, the next is queued, its panel comes, and C of the one before leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from time import perf_counter
+from typing import Any, Final, TypeAlias
+
+from app.devices.backend import AsyncExecution, Backend, Buffer, Operands, Program, SyncExecution, WorkerContext
+from app.dtypes import Array
+from app.errors import LaunchFailed
+from app.worker.serving.device_memory import DeviceBufferCache, Panel, TileTransfer, rows_at
+from kernels.launch import Launch
+from kernels.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class TileWork:
+    """One tile to make: its problem, the launch with its program, None for the vendor's library, and its panels."""
+
+    problem: Problem
+    launch: Launch | None
+    program: Program | None
+    tile: TileTransfer
+
+
+@dataclass(slots=True)
+class TileSeconds:
+    """Seconds that were waited for one tile's panels, its launch and its C, and the verdict of the launch."""
+
+    h2d: float = 0.0
+    kernel: float = 0.0
+    d2h: float = 0.0
+    declined: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A tile whose launch was queued: `mark` ends with it."""
+
+    tile: TileTransfer
+    c: Buffer
+    mark: Any
+    seconds: TileSeconds
+
+
+_Marked: TypeAlias = tuple[Buffer, Any]  # and the mark of the copy after which it may be used
+_POOLED: Final = 2**26  # bytes: smaller buffers may be used again while a copy into them goes on
+
+
+@dataclass(slots=True)
+class _FreeBuffers:
+    """Buffers of panels that nothing reads or writes, and of results, each with the mark of its copy back."""
+
+    panels: list[_Marked] = field(default_factory=list)
+    results: list[_Marked] = field(default_factory=list)
+
+
+def _taken(free: list[_Marked], nbytes: int) -> _Marked | None:
+    """A buffer of so many bytes that was used, if there is one."""
+    at = next((number for number, (each, _) in enumerate(free) if each.nbytes == nbytes), None)
+    return None if at is None else free.pop(at)
+
+
+class TilePipeline:
+    """Makes the tiles of products; what a product leaves on the device between two calls it keeps by its walk.
+
+    That is the C of its last tile, unless it was the product's, and buffers that are used again: to give memory back
+    waits for all that the device does.
+    """
+
+    def __init__(self) -> None:
+        self._unsent: dict[int, tuple[Buffer, Panel]] = {}
+        self._free: dict[int, _FreeBuffers] = {}
+        self._panels: dict[int, dict[int, Any]] = {}  # by product, marks of the copies that are among the cache's
+
+    @property
+    def walks(self) -> tuple[int, ...]:
+        """The products of which something is kept."""
+        return (*self._unsent, *self._free)
+
+    def forget(self, keys: Sequence[int]) -> None:
+        """Drop what a product left that has ended."""
+        for key in keys:
+            for kept in (self._unsent, self._free, self._panels):
+                kept.pop(key, None)
+
+    def spare(self) -> bool:
+        """Give back the buffers that are in no use; whether there were any."""
+        found = any(each.panels or each.results for each in self._free.values())
+        self._free.clear()
+        return found
+
+    def make(
+        self,
+        held: WorkerContext,
+        cache: DeviceBufferCache,
+        works: Sequence[TileWork],
+        begin: Callable[[int], None],
+        seconds: float = inf,
+    ) -> list[TileSeconds]:
+        """Make tiles of one product in turn; `begin` is called before each, with its index, and may raise.
+
+        None is begun after so many seconds but the first. All C is in the slab then but the last tile's, unless that
+        `is_last`. A launch that declined is the last one. However it ends, nothing is copied any more, and no launch
+        runs. Raises LaunchFailed.
+        """
+        tiles, until = _PipelinedTiles(self, held, cache), perf_counter() + seconds
+        try:
+            for number, work in enumerate(works):
+                if number and perf_counter() > until:
+                    break
+                begin(number)
+                tiles.start(work)
+                if tiles.made[-1].declined:
+                    break
+            tiles.end()
+        except BaseException as error:
+            if not (isinstance(error, LaunchFailed) and error.facts.get("fatal", True)):
+                tiles.settle()
+            raise
+        return tiles.made
+
+    def take_unsent(self, walk: int) -> tuple[Buffer, Panel] | None:
+        """C of a product's tile before, whose copy back has not begun."""
+        return self._unsent.pop(walk, None)
+
+    def keep_unsent(self, walk: int, c: Buffer, panel: Panel) -> None:
+        """Keep a C until the next tile is made."""
+        self._unsent[walk] = c, panel
+
+    def free(self, walk: int) -> _FreeBuffers:
+        """The buffers of a product that are used again."""
+        return self._free.setdefault(walk, _FreeBuffers())
+
+    def panels(self, walk: int) -> dict[int, Any]:
+        """The marks of a product's panels, by their keys."""
+        return self._panels.setdefault(walk, {})
+
+    def recycle(self, cache: DeviceBufferCache, tile: TileTransfer) -> None:
+        """Take back the buffers of panels that are no tile's any more."""
+        known = self.panels(tile.walk)
+        for key in known.keys() - set(tile.needed):
+            mark, buffer = known.pop(key), cache.copy(key)
+            if buffer is not None:
+                cache.forget([key])
+                self.free(tile.walk).panels.append((buffer, mark))
+
+
+def run(backend: Backend, program: Program | None, launch: Launch | None, problem: Problem, operands: Operands) -> int:
+    """Launch and wait, the vendor's library where there is no launch; gives the kernel's verdict."""
+    if program is None or launch is None:
+        backend.vendor_run(problem, operands)
+        return 0
+    backend.run(program, launch, operands)
+    return backend.declined(launch)
+
+
+class _PipelinedTiles:
+    """The tiles of one call."""
+
+    def __init__(self, pipeline: TilePipeline, held: WorkerContext, cache: DeviceBufferCache) -> None:
+        self._pipeline, self._held, self._cache = pipeline, held, cache
+        backend = held.backend
+        self._device = backend if isinstance(backend, AsyncExecution) else SyncExecution(backend)
+        self._running: _InFlight | None = None
+        self.made: list[TileSeconds] = []
+
+    def start(self, work: TileWork) -> None:
+        """Queue a tile; the one before is over when it returns, and its C on the way."""
+        tile, seconds, started = work.tile, TileSeconds(), perf_counter()
+        self.made.append(seconds)
+        if self._running is not None and not {tile.a.key, tile.b.key} <= set(self._cache.keys):
+            self._leave()  # it may read the only buffers that there are
+        c, sent = self._result(tile)
+        if is_idle := self._running is None:
+            self._pipeline.recycle(self._cache, tile)
+        a, b = self._panel(tile, tile.a), self._panel(tile, tile.b)
+        marks = self._pipeline.panels(tile.walk)
+        after = [mark for mark in (marks.get(tile.a.key), marks.get(tile.b.key), sent) if mark is not None]
+        if is_idle:
+            self._reserve(tile)
+            for mark in after:
+                self._device.finish(mark)
+        seconds.h2d = perf_counter() - started
+        mark = self._queue(work, Operands(a, b, c), seconds, after)
+        if seconds.declined:
+            return
+        self._send_unsent(tile.walk)
+        self._leave()
+        self._running = _InFlight(tile, c, mark, seconds)
+        self._fetch_ahead(tile)
+
+    def _reserve(self, tile: TileTransfer) -> None:
+        """Allocate a product's other buffers while its first panels come: later that waits for what the device does."""
+        free, backend = self._pipeline.free(tile.walk), self._held.backend
+        if tile.is_last or free.panels or len(self._pipeline.panels(tile.walk)) > len({tile.a.key, tile.b.key}):
+            return
+        self._cache.make_room(sum(each.room for each in (*tile.ahead, *tile.kept)), tile.budget, tile.needed)
+        free.panels.extend((backend.allocate(each.room), None) for each in (*tile.ahead, *tile.kept))
+        if not free.results:
+            free.results.append((backend.allocate(tile.c.room), None))
+
+    def _result(self, tile: TileTransfer) -> _Marked:
+        """A buffer for C; raises LaunchFailed."""
+        used = _taken(self._pipeline.free(tile.walk).results, tile.c.room)
+        return used or (self._held.backend.allocate(tile.c.room), None)
+
+    def end(self) -> None:
+        """Wait for the last tile, and for all copies."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        self._wait(running)
+        started = perf_counter()
+        if running.tile.is_last:
+            self._device.read_rows(running.c, self._rows(running.tile.c), wait=True)
+        else:
+            self._pipeline.keep_unsent(running.tile.walk, running.c, running.tile.c)
+        self._await_copies(running.tile)
+        running.seconds.d2h += perf_counter() - started
+
+    def _await_copies(self, tile: TileTransfer) -> None:
+        """Wait for what is copied back, as the slab may be lent to others, and for panels of pooled buffers.
+
+        Large ones go on to come: nobody else has their memory before it is given back, which waits for them.
+        """
+        panels, results = self._pipeline.panels(tile.walk), self._pipeline.free(tile.walk).results
+        ahead = [panels.get(each.key) for each in (*tile.ahead, *tile.kept) if each.room <= _POOLED]
+        for mark in (*ahead, *(sent for _, sent in results)):
+            if mark is not None:
+                self._device.finish(mark)
+
+    def settle(self) -> None:
+        """Wait until nothing runs and nothing is copied: the slab may be lent to others then."""
+        self._device.settle()
+
+    def _queue(self, work: TileWork, operands: Operands, seconds: TileSeconds, after: Sequence[Any]) -> Any:
+        """Queue the launch after some marks; one that may decline, and the vendor's, are over when it returns."""
+        backend, launch, started, mark = self._held.backend, work.launch, perf_counter(), None
+        if launch is not None and work.program is not None and launch.verdict_at is None:
+            mark = self._device.start(work.program, launch, operands, after)
+        else:
+            self._device.settle()
+            seconds.declined = run(backend, work.program, launch, work.problem, operands)
+        seconds.kernel = perf_counter() - started
+        return mark
+
+    def _leave(self) -> None:
+        """Wait for the tile that runs, and begin to copy its C back."""
+        running, self._running = self._running, None
+        if running is not None:
+            self._wait(running)
+            self._send(running.tile.walk, running.c, running.tile.c)
+
+    def _wait(self, running: _InFlight) -> None:
+        started = perf_counter()
+        if running.mark is not None:
+            self._device.finish(running.mark)
+        running.seconds.kernel += perf_counter() - started
+
+    def _send_unsent(self, walk: int) -> None:
+        unsent = self._pipeline.take_unsent(walk)
+        if unsent is not None:
+            self._send(walk, *unsent)
+
+    def _send(self, walk: int, c: Buffer, panel: Panel) -> None:
+        """Begin to copy a C back; its buffer may be used again after that."""
+        mark = self._device.read_rows(c, self._rows(panel), wait=False)
+        self._pipeline.free(walk).results.append((c, mark))
+
+    def _fetch_ahead(self, tile: TileTransfer) -> None:
+        """Begin to copy the panels that the next tiles need; without memory for one, it is copied in its turn."""
+        self._pipeline.recycle(self._cache, tile)
+        try:
+            for panel in tile.ahead:
+                self._panel(tile, panel)
+        except LaunchFailed as error:
+            if error.facts.get("fatal", True):
+                raise
+
+    def _panel(self, tile: TileTransfer, panel: Panel) -> Buffer:
+        """A panel on the device: the copy that is there or comes, or a fresh one; raises LaunchFailed."""
+        copy = self._cache.copy(panel.key)
+        if copy is not None:
+            return copy
+        used = _taken(self._pipeline.free(tile.walk).panels, panel.room)
+        if used is None:
+            self._cache.make_room(panel.room, tile.budget, tile.needed)
+        fresh = used[0] if used else self._held.backend.allocate(panel.room)
+        mark = self._device.write_rows(fresh.window(0, panel.nbytes), self._rows(panel), wait=False)
+        self._cache.put(panel.key, fresh)
+        self._pipeline.panels(tile.walk)[panel.key] = mark
+        return fresh
+
+    def _rows(self, panel: Panel) -> Array:
+        return rows_at(self._held, panel)
