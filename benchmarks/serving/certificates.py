@@ -26,8 +26,8 @@ from typing import Final
 import numpy as np
 
 from app.dtypes import Array, numpy_dtype
-from app.services.matmul import projection
-from app.services.matmul.freivalds import StreamedSketch
+from app.services.matmul.certificates import projection
+from app.services.matmul.certificates.freivalds import StreamedSketch
 from benchmarks.harness import service
 from kernels.problem import Problem
 from tilewise import Client, Product

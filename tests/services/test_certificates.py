@@ -13,9 +13,9 @@ import pytest
 
 from app.dtypes import Array, numpy_dtype
 from app.errors import Cancelled, CertificateFailed
-from app.services.matmul import certificates
-from app.services.matmul.certificates import Certificate, Certifier, ClassBound
-from app.services.matmul.freivalds import ROUNDS, StreamedSketch
+from app.services.matmul.certificates import certificate as comparison
+from app.services.matmul.certificates.certificate import Certificate, Certifier, ClassBound
+from app.services.matmul.certificates.freivalds import ROUNDS, StreamedSketch
 from app.tuning.verify.tolerance import applied, operands
 from kernels.problem import CLASSES, Problem
 
@@ -243,7 +243,7 @@ def test_the_chance_of_a_miss_is_that_of_the_vectors(monkeypatch: pytest.MonkeyP
     a, b = np.zeros((2, 4), np.float32), np.ones((4, 8), np.float32)
     c = np.zeros((2, 8), np.float32)
     c[[0, 1], 5] = 1, -1
-    monkeypatch.setattr(certificates, "_OUTLIER", float("inf"))  # a column that stands out would be made again
+    monkeypatch.setattr(comparison, "_OUTLIER", float("inf"))  # a column that stands out would be made again
     missed = 0
     for _ in range(400):
         try:

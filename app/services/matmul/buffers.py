@@ -13,7 +13,7 @@ from app.dtypes import Array
 from app.errors import DeviceError
 from app.observability.tracing import Attributes, trace_phases
 from app.services.matmul.admission import AdmissionTicket
-from app.services.matmul.certificates import Certificate, Certifier
+from app.services.matmul.certificates.certificate import Certificate, Certifier
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import PendingMatrix
 from app.worker.serving.device_memory import TileTransfer

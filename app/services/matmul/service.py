@@ -24,7 +24,7 @@ from app.services.best.quarantine import Quarantine
 from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.matmul.batching import BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import NOWHERE, OperandBuffers, Product
-from app.services.matmul.certificates import Certifier
+from app.services.matmul.certificates.certificate import Certifier
 from app.services.matmul.chunked_transfer import LARGE, ChunkedTransfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.device_queue import CancelToken

@@ -10,8 +10,8 @@ import numpy as np
 
 from app.dtypes import Array, numpy_dtype
 from app.errors import CertificateFailed
-from app.services.matmul.freivalds import ROUNDS, StreamedSketch, unfinished
-from app.services.matmul.projection import CHUNK, norms_of_rows, project
+from app.services.matmul.certificates.freivalds import ROUNDS, StreamedSketch, unfinished
+from app.services.matmul.certificates.projection import CHUNK, norms_of_rows, project
 from kernels.problem import Problem
 
 METHODS: Final = ("freivalds",)

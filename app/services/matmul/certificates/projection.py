@@ -14,15 +14,13 @@ import numpy as np
 
 from app.dtypes import Array
 from app.errors import Cancelled
+from app.tuning.verify.row_weights import RowWeights
+from kernels.freivalds import CHUNK
 
-CHUNK: Final = 256  # terms that are added up at once: of m terms, an addition goes through 256 + m / 256 roundings
 _BLOCK: Final = 2**18  # elements of a block, which is 2 MiB of float64 and stays in a core's cache
 _ALONE: Final = 2**18  # multiplications that OpenBLAS makes in the thread that asks: it wakes its own for more
 _THREADS: Final = 16  # at most: each takes the interpreter's lock ten times a block
 _NICE: Final = 5  # products without a certificate go first
-_SAMPLE: Final = 256  # elements by which a row's size is told
-_MOST: Final = 500  # the power of a weight, whose square is a float64 still
-_ALIKE: Final = 4  # powers of two by which rows may differ that count alike: scaling takes a pass over a block
 
 Block: TypeAlias = tuple[slice, slice, slice]  # of batches, of terms, of columns
 _of_thread: Final = threading.local()
@@ -203,50 +201,6 @@ class Projection:
                 if squares is not None:
                     self.squares[batches, columns] += squares
         return read.size
-
-
-class RowWeights:
-    """Powers of two by which the rows of op(A) count alike, told by some elements of each that came first.
-
-    Rows of which all seen is 0 or something is not finite, and those that are within a factor of 16 of the first, have
-    the weight 1. Whatever the weights are, a bound that counts them holds.
-    """
-
-    def __init__(self, batch: int, rows: int) -> None:
-        self.weights, self._first = np.ones((batch, rows)), np.zeros(batch, np.int64)
-        self._are_known, self._are_one = np.zeros((batch, rows), bool), True
-
-    def only(self, rows: Array) -> RowWeights:
-        """These weights of some rows [batch, rows], and 0 of the others."""
-        found = RowWeights(*self.weights.shape)
-        found.weights, found._are_known, found._are_one = np.where(rows, self.weights, 0.0), self._are_known, False
-        return found
-
-    def apply(self, batches: slice, rows: slice, values: Array) -> None:
-        """Scale the rows of a block in place."""
-        if self._are_one:
-            return
-        found = self.weights[batches, rows]
-        if (found != 1).any():
-            np.multiply(values, found[:, :, None], out=values)
-
-    def learn(self, batches: slice, rows: slice, there: Array) -> None:
-        """Look at the first elements that are there of rows that were not looked at; no two threads at once."""
-        if self._are_known[batches, rows].all():
-            return
-        step = max(1, there.shape[2] // _SAMPLE)
-        with np.errstate(all="ignore"):
-            largest = np.abs(there[:, :, ::step].astype(np.float64)).max(2)
-        exponents = np.where(np.isfinite(largest), np.frexp(largest)[1], 0)
-        seen = np.isfinite(largest) & (largest > 0)
-        for number, exponent, known in zip(range(batches.start, batches.stop), exponents, seen, strict=True):
-            if not self._are_known[number].any() and known.any():
-                self._first[number] = exponent[known][0]
-            apart = exponent - self._first[number]
-            apart[~known | (np.abs(apart) <= _ALIKE)] = 0
-            self.weights[number, rows] = np.ldexp(1.0, np.clip(-apart, -_MOST, _MOST))
-            self._are_one = self._are_one and not apart.any()
-        self._are_known[batches, rows] = True
 
 
 def project(

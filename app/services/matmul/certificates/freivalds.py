@@ -15,11 +15,13 @@ import numpy as np
 
 from app.dtypes import Array
 from app.errors import Cancelled
-from app.services.matmul.projection import Projection, RowWeights, project
+from app.services.matmul.certificates.projection import Projection, project
+from app.tuning.verify.row_weights import RowWeights
 from app.tuning.verify.tolerance import Piece, applied, pieces
+from kernels.freivalds import VECTORS
 from kernels.problem import Problem
 
-ROUNDS: Final = 16  # vectors; an error that is above the bound is missed once in 2**16 times at most
+ROUNDS: Final = VECTORS  # an error that is above the bound is missed once in 2**16 times at most
 _LOOK: Final = 2**18  # elements looked at at once
 
 
