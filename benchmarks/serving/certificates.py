@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from app.dtypes import Array, numpy_dtype
-from app.services.matmul.certificates import projection
+from app.services.matmul.certificates import reading
 from app.services.matmul.certificates.freivalds import StreamedSketch
 from benchmarks.harness import service
 from kernels.problem import Problem
@@ -135,7 +135,7 @@ def arithmetic(size: int, arguments: argparse.Namespace) -> dict[str, object]:
             streamed.read(name)
             seconds.append((perf_counter() - started, process_time() - busy))
     rates = [{name: a.nbytes / median(each[i] for each in both) / 1e9 for name, both in took.items()} for i in (0, 1)]
-    told = {"size": size, "dtype": arguments.dtype, "threads": projection.threads()}
+    told = {"size": size, "dtype": arguments.dtype, "threads": reading.threads()}
     return told | {"gigabytes_a_second": rates[0], "gigabytes_a_second_of_a_core": rates[1]}
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from kernels.launch import COUNTERS, Build, Launch, Step
 from kernels.problem import Problem
 from kernels.sources import source
+from kernels.space import Config
 
 VECTORS: Final = 16
 # A row's factors: an element of each vector, its weight, and a place for what a projection says of a column beside.
@@ -76,7 +77,7 @@ def word_sums(nbytes: int) -> Launch:
     macros = (("DTYPE_FLOAT64", "1"), ("BLOCK_BYTES", str(BLOCK_BYTES)))
     build = Build("word_sums", source("freivalds/word_sums.cu"), "word_sums", macros)
     problem, grid = Problem(1, 1, 1, dtype="float64"), -(-nbytes // BLOCK_BYTES)
-    return Launch("freivalds", {}, problem, build, grid, (_WORD_THREADS, 1), 0, scalars=(nbytes,))
+    return Launch("freivalds", Config.of({}), problem, build, grid, (_WORD_THREADS, 1), 0, scalars=(nbytes,))
 
 
 def _launch(
@@ -89,7 +90,7 @@ def _launch(
     after: tuple[Step, ...] = (),
 ) -> Launch:
     problem = Problem(1, matrix.columns, matrix.rows, matrix.batch, matrix.dtype)
-    return Launch("freivalds", {}, problem, build, grid, (_THREADS, 1), 0, workspace_bytes, scalars, after=after)
+    return Launch("freivalds", Config.of({}), problem, build, grid, (_THREADS, 1), 0, workspace_bytes, scalars, after=after)
 
 
 def _stored(matrix: StoredMatrix) -> tuple[tuple[str, str], ...]:

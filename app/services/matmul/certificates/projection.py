@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from math import prod
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from app.dtypes import Array
-from app.errors import Cancelled
+from app.services.matmul.certificates.reading import StreamedRead
 from app.tuning.verify.row_weights import RowWeights
 from kernels.freivalds import CHUNK
 
 _BLOCK: Final = 2**18  # elements of a block, which is 2 MiB of float64 and stays in a core's cache
 _ALONE: Final = 2**18  # multiplications that OpenBLAS makes in the thread that asks: it wakes its own for more
-_THREADS: Final = 16  # at most: each takes the interpreter's lock ten times a block
-_NICE: Final = 5  # products without a certificate go first
 
 Block: TypeAlias = tuple[slice, slice, slice]  # of batches, of terms, of columns
 _of_thread: Final = threading.local()
 
 
-def _lower_priority() -> None:
-    with suppress(OSError):  # a sandbox may refuse it
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-
-
-def threads() -> int:
-    """How many threads read at once, at most."""
-    return min(_THREADS, len(os.sched_getaffinity(0)))
-
-
-# Starts no thread before the first certificate. Blocks of all products take turns.
-_threads: Final = ThreadPoolExecutor(threads(), "certificate", _lower_priority)
-
-
-class Projection:
+class Projection(StreamedRead[Block]):
     """`left` [r, rows], or [batch, r, rows], times a matrix [batch, rows, columns], in float64, in threads of its own.
 
     The matrix is C-contiguous, or each of the batch is the transpose of such a one. Blocks are taken as `advance` says
@@ -67,103 +48,20 @@ class Projection:
         self._matrix, self._left, self._norms, self._finite = matrix, left, norms, finite
         self._weights, self._learns = weights, learns and weights is not None
         self._is_turned = matrix.strides[2] != matrix.itemsize and self._columns > 1
-        self._panels = self._in_order()
-        self._panel = next(self._panels, None)
-        self._there, self._is_open, self._is_stopped = 0, after is None, False
-        self._running, self._left_over = 0, matrix.size
-        self._failed: BaseException | None = None
-        self._turn, self._told = threading.Lock(), threading.Condition()
-        self._followers: list[Callable[[], None]] = []
-        if after is not None:
-            after.then(self._open)
+        super().__init__(matrix.nbytes, matrix.size, self._in_order(), after)
 
-    def advance(self, nbytes: int) -> None:
-        """Take note that the first `nbytes` of the matrix are there; blocks nobody."""
-        if nbytes > self._there:
-            self._there = nbytes
-            self._spread_soon()
-
-    def then(self, follow: Callable[[], None]) -> None:
-        """Call `follow`, which blocks nobody, once everything is summed up."""
-        with self._told:
-            if self._left_over:
-                self._followers.append(follow)
-                return
-        follow()
-
-    def wait(self) -> None:
-        """Wait until everything is summed up, of a matrix that is there; raises Cancelled once it is stopped."""
-        self.advance(self._matrix.nbytes)
-        with self._told:
-            self._told.wait_for(lambda: not self._left_over or self._is_stopped)
-            if self._failed is not None:
-                raise self._failed
-            if self._left_over:
-                raise Cancelled("the product was cancelled")
-
-    def stop(self) -> None:
-        """Read nothing more: no thread reads the matrix once this returns."""
-        with self._told:
-            self._is_stopped = True
-            self._told.notify_all()
-            self._told.wait_for(lambda: not self._running)
-
-    @contextmanager
-    def _reading(self) -> Iterator[bool]:
-        """Whether the matrix may be read in the block, which `stop` waits for."""
-        with self._told:
-            may = not self._is_stopped
-            self._running += may
-        try:
-            yield may
-        finally:
-            with self._told:
-                self._running -= may
-                self._told.notify_all()
-
-    def _open(self) -> None:
-        self._is_open = True
-        self._spread_soon()
-
-    def _spread_soon(self) -> None:
-        if self._is_open and not self._is_stopped:
-            _threads.submit(self._spread)
-
-    def _spread(self) -> None:
-        """Give the blocks of all panels that are there to threads."""
-        with self._reading() as may, self._turn:
-            while may and self._panel is not None and self._panel[0] <= self._there:
-                if self._weights is not None and self._learns:
-                    self._learn(self._panel[1], self._weights)
-                for block in self._panel[1]:
-                    _threads.submit(self._take, block)
-                self._panel = next(self._panels, None)
+    def _expect(self, blocks: list[Block]) -> None:
+        """Have the rows weighed of which a panel has the first elements."""
+        if self._weights is not None and self._learns:
+            self._learn(blocks, self._weights)
 
     def _learn(self, blocks: list[Block], weights: RowWeights) -> None:
-        """Have the rows weighed of which a panel has the first elements."""
         batches, terms, columns = blocks[0]
         if self._is_turned:
             for _, rows, _ in blocks:
                 weights.learn(batches, rows, self._matrix[batches, rows, columns])
         else:
             weights.learn(batches, terms, self._matrix[batches, terms])
-
-    def _take(self, block: Block) -> None:
-        size, error = 0, None
-        with self._reading() as may:
-            try:
-                size = self._add(block) if may else 0
-            except BaseException as failure:  # noqa: BLE001 - it is raised where the result is waited for
-                error = failure
-        with self._told:
-            self._left_over -= size
-            if error is not None:
-                self._failed, self._is_stopped = error, True
-            is_over = bool(size) and not self._left_over
-            self._told.notify_all()
-        if is_over:
-            for follow in self._followers:
-                follow()
 
     def _in_order(self) -> Iterator[tuple[int, list[Block]]]:
         """Panels in the order in which they are stored: the byte that each ends before, and its blocks."""
