@@ -7,6 +7,7 @@ words A is the matrix, of the peaks A is not read.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from kernels.launch import COUNTERS, Build, Launch, Step
@@ -26,6 +27,7 @@ _COLUMNS: Final = 2 * _THREADS  # of a block that projects
 _ROWS: Final = 4  # of a block that looks for peaks
 _WORD_THREADS: Final = 256
 _DOUBLE: Final = 8
+_KNOWN: Final = 512  # launches that are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class StoredMatrix:
         return self.batch, self.columns, WIDTH
 
 
+@lru_cache(_KNOWN)
 def project(matrix: StoredMatrix) -> Launch:
     """The launch that multiplies factors [batch, rows, WIDTH] by a matrix; it finds [batch, columns, WIDTH] doubles."""
     chunks = -(-matrix.rows // CHUNK)
@@ -65,6 +68,7 @@ def project(matrix: StoredMatrix) -> Launch:
     )
 
 
+@lru_cache(_KNOWN)
 def row_peaks(matrix: StoredMatrix) -> Launch:
     """The launch that finds, as doubles [batch, rows], the largest magnitude among some elements of each row."""
     macros = (*_stored(matrix), ("SAMPLE", str(SAMPLE)))
@@ -72,6 +76,7 @@ def row_peaks(matrix: StoredMatrix) -> Launch:
     return _launch(build, matrix, matrix.batch * -(-matrix.rows // _ROWS))
 
 
+@lru_cache(_KNOWN)
 def word_sums(nbytes: int) -> Launch:
     """The launch that finds the sum of the 64-bit words of each BLOCK_BYTES of a matrix, modulo 2^64."""
     macros = (("DTYPE_FLOAT64", "1"), ("BLOCK_BYTES", str(BLOCK_BYTES)))
@@ -90,7 +95,9 @@ def _launch(
     after: tuple[Step, ...] = (),
 ) -> Launch:
     problem = Problem(1, matrix.columns, matrix.rows, matrix.batch, matrix.dtype)
-    return Launch("freivalds", Config.of({}), problem, build, grid, (_THREADS, 1), 0, workspace_bytes, scalars, after=after)
+    return Launch(
+        "freivalds", Config.of({}), problem, build, grid, (_THREADS, 1), 0, workspace_bytes, scalars, after=after
+    )
 
 
 def _stored(matrix: StoredMatrix) -> tuple[tuple[str, str], ...]:

@@ -17,6 +17,8 @@ from app.services.matmul.certificates.certificate import Certificate, Certifier
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import PendingMatrix
 from app.worker.serving.device_memory import TileTransfer
+from app.worker.serving.product import MultiplyResult
+from app.worker.serving.sketch import SketchRequest
 from kernels.device import Device
 from kernels.problem import Problem
 
@@ -92,6 +94,17 @@ class OperandBuffers:
         pending = self.pending_result
         return (self.region, pending.resident.region) if pending else (self.region,)
 
+    @property
+    def asked_sketch(self) -> SketchRequest | None:
+        """What the device is asked to find of the product where it makes it; nothing of a tile."""
+        on_device = self.certifier.on_device if self.certifier is not None and self.tile is None else None
+        return on_device.request if on_device is not None else None
+
+    def take_sketch(self, result: MultiplyResult) -> None:
+        """Keep what the device has found, if it was asked."""
+        if self.certifier is not None and self.certifier.on_device is not None and self.tile is None:
+            self.certifier.on_device.take(result.sketch)
+
     def is_lost_tile(self, error: DeviceError) -> bool:
         """Whether it is a tile whose device was lost with what it held: it is dealt anew."""
         return self.tile is not None and bool(error.facts.get("outside"))
@@ -144,6 +157,7 @@ class Product:
             copied = transfer.d2h
         certifier.advance("c")
         certificate, took = certifier.certificate(self.precision), perf_counter() - started - copied
+        took += certifier.on_device.seconds if certifier.on_device else 0.0
         phases = {"d2h": self.seconds.get("d2h", 0.0) + copied} if copied else {}
         trace_phases(started, [*phases.items(), ("verify", took)])
         return replace(self, certificate=certificate, seconds=self.seconds | phases | {"verify": took})

@@ -16,8 +16,10 @@ from app.devices.process import WorkerLink
 from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed, WrongResult
 from app.tuning.verify import tolerance
+from app.worker.serving import sketch
 from app.worker.serving.chunked_transfer import COPYING, transfers_of
 from app.worker.serving.device_memory import DeviceBufferCache, TileCopies, TileTransfer, bytes_at, fetch
+from app.worker.serving.sketch import DeviceSketch, Look, SketchRequest
 from app.worker.state import ProgramCache
 from kernels import CATALOGUE
 from kernels.cost_model import predict
@@ -60,11 +62,12 @@ class MultiplyRequest:
     result_key: int | None = None
     allowed: float = COMPILING
     tile: TileTransfer | None = None
+    sketch: SketchRequest | None = None
 
     def __reduce_ex__(self, _: Any) -> tuple[Callable[..., MultiplyRequest], tuple[Any, ...]]:
         """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
         launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
-        rest = self.keys, self.budget, self.evict, self.uploaded, self.result_key, self.allowed, self.tile
+        rest = self.keys, self.budget, self.evict, self.uploaded, self.result_key, self.allowed, self.tile, self.sketch
         return _request, (launch, self.a, self.b, self.c, *rest)
 
 
@@ -89,7 +92,8 @@ class MultiplyResult:
 
     `loaded` counts the resident operands that had to be copied; `kept` are the keys there are copies of afterwards.
     `decline_flags` are the kernel's verdict: unless they are 0, C is unchanged. A C that is `on_device` was not copied
-    back. `build` is the seconds of compiling and verifying, at a launch's first use.
+    back. `build` is the seconds of compiling and verifying, at a launch's first use. `sketch` is None unless one was
+    asked for and the device made it.
     """
 
     h2d: float
@@ -100,6 +104,7 @@ class MultiplyResult:
     decline_flags: int = 0
     on_device: bool = False
     build: float = 0.0
+    sketch: DeviceSketch | None = None
 
     def __reduce__(self) -> tuple[Callable[..., MultiplyResult], tuple[Any, ...]]:
         """In order, which takes half the time that members by name take."""
@@ -112,6 +117,7 @@ class MultiplyResult:
             self.decline_flags,
             self.on_device,
             self.build,
+            self.sketch,
         )
 
 
@@ -124,15 +130,16 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
     if request.evict:
         forget(held, link, request.evict)
     program, build = (None, 0.0) if request.launch is None else built(held, link, request.launch, request.allowed)
+    look = sketch.prepared(held, link, request.problem, request.sketch, request.allowed)
     with link.lease(deadline(held.backend, request), last=True):
         try:
-            return _made(held, cache, program, request, build)
+            return _made(held, cache, program, request, build, look)
         except LaunchFailed as error:
             needed = request.tile.needed if request.tile else request.keys
             gave_way = cache.spare(needed), transfers_of(held).spare(request.uploaded)
             if error.facts.get("fatal", True) or not any(gave_way):
                 raise
-        return _made(held, cache, program, request, build)
+        return _made(held, cache, program, request, build, look)
 
 
 def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tuple[int, ...]:
@@ -151,7 +158,12 @@ def buffer_cache_of(held: WorkerContext) -> DeviceBufferCache:
 
 
 def _made(
-    held: WorkerContext, cache: DeviceBufferCache, program: Program | None, request: MultiplyRequest, build: float
+    held: WorkerContext,
+    cache: DeviceBufferCache,
+    program: Program | None,
+    request: MultiplyRequest,
+    build: float,
+    look: Look,
 ) -> MultiplyResult:
     problem, backend = request.problem, held.backend
     key_a, key_b, key_c = request.keys
@@ -175,6 +187,8 @@ def _made(
     launched = perf_counter()
     if declined:
         return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=build)
+    seen = look(Operands(a, b, c))
+    looked = perf_counter()
     if request.uploaded != NOT_UPLOADED:
         transfers_of(held).forget(request.uploaded)
     if tile is not None:
@@ -184,11 +198,11 @@ def _made(
     else:
         transfers_of(held).keep_result(request.result_key, c)
     spent = MultiplyResult(
-        copied - started, launched - copied, perf_counter() - launched, loaded, on_device=request.result_key is not None
+        copied - started, launched - copied, perf_counter() - looked, loaded, on_device=request.result_key is not None
     )
     if key_c is not None and cache.make_room(problem.c_bytes, request.budget, request.keys):
         cache.put(key_c, c)
-    return replace(spent, kept=cache.keys, build=build)
+    return replace(spent, kept=cache.keys, build=build, sketch=seen)
 
 
 def _sent(held: WorkerContext, request: MultiplyRequest, which: int) -> Buffer | None:

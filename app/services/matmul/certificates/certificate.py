@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -10,8 +11,11 @@ import numpy as np
 
 from app.dtypes import Array, numpy_dtype
 from app.errors import CertificateFailed
-from app.services.matmul.certificates.freivalds import ROUNDS, StreamedSketch, unfinished
-from app.services.matmul.certificates.projection import CHUNK, norms_of_rows, project
+from app.services.matmul.certificates.device_sketch import SketchOnDevice, pays
+from app.services.matmul.certificates.freivalds import ROUNDS, Sketch, StreamedSketch, unfinished
+from app.services.matmul.certificates.projection import norms_of_rows, project
+from kernels.device import Device
+from kernels.freivalds import CHUNK
 from kernels.problem import Problem
 
 METHODS: Final = ("freivalds",)
@@ -93,17 +97,21 @@ class Certifier:
 
     With r of +1 and -1, which C's errors e_ij do not depend on, |r C - r op(A) op(B)|_j is at most t times the norm of
     column j of e, but for a chance of 2 exp(-t^2 / 2) (Hoeffding 1963). Of two r that differ in the sign at i alone,
-    one shows an e_ij that is above the bound: half of all vectors do.
+    one shows an e_ij that is above the bound: half of all vectors do. Where that pays, the device that makes C is asked
+    for the sketch, `on_device`, and the host reads what ties it to the slab; all of it if that sketch is not finite.
     """
 
-    def __init__(self, problem: Problem, a: Array, b: Array, c: Array, *, rounds: int = ROUNDS) -> None:
-        """Of operands and C as they are stored, or will be."""
-        self._problem = problem
+    def __init__(
+        self, problem: Problem, a: Array, b: Array, c: Array, *, rounds: int = ROUNDS, devices: Sequence[Device] = ()
+    ) -> None:
+        """Of operands and C as they are stored, or will be, and the devices of which one makes C as a whole."""
+        self._problem, self._nbytes = problem, {"a": a.nbytes, "b": b.nbytes, "c": c.nbytes}
         self._streamed = StreamedSketch(problem, a, b, c, norms=problem.dtype in _INTO, rounds=rounds)
+        self.on_device = SketchOnDevice(self._streamed.vectors, a, b, c) if pays(problem, devices) else None
 
     def advance(self, name: str, nbytes: int | None = None) -> None:
         """Take note that the first `nbytes` of a, b or c are there, or all of it; blocks nobody."""
-        self._streamed.advance(name, nbytes)
+        (self.on_device or self._streamed).advance(name, self._nbytes[name] if nbytes is None else nbytes)
 
     def operands_are_there(self) -> None:
         """Take note that all of both is; blocks nobody."""
@@ -113,19 +121,21 @@ class Certifier:
     def certificate(self, precision: str) -> Certificate:
         """What is found of a product that was made in a precision; raises CertificateFailed, Cancelled once closed."""
         allowed = ClassBound.of(self._problem, precision)
-        return _Comparison(self._problem, allowed, self._streamed).certificate()
+        sketch = self.on_device.sketch() if self.on_device else None
+        return _Comparison(self._problem, allowed, self._streamed, sketch or self._streamed.result()).certificate()
 
     def close(self) -> None:
         """Read nothing more."""
+        if self.on_device:
+            self.on_device.stop()
         self._streamed.stop()
 
 
 class _Comparison:
     """One C against the sketch of its operands."""
 
-    def __init__(self, problem: Problem, allowed: ClassBound, streamed: StreamedSketch) -> None:
-        self._problem, self._allowed, self._streamed = problem, allowed, streamed
-        self._sketch = streamed.result()
+    def __init__(self, problem: Problem, allowed: ClassBound, streamed: StreamedSketch, sketch: Sketch) -> None:
+        self._problem, self._allowed, self._streamed, self._sketch = problem, allowed, streamed, sketch
         # What is not spoken of: rows [batch, m] and columns [batch, n].
         self._rows_out = np.zeros((problem.batch, problem.m), bool)
         self._left_out = ~np.isfinite(self._sketch.columns)
@@ -260,5 +270,8 @@ def _failed(told: str, found: float, limit: float, **at: int) -> CertificateFail
 
 
 def _own(terms: int) -> float:
-    """What a float64 sum of this check errs, relative to the norms."""
+    """What a float64 sum of this check errs, relative to the norms, on the host or on a device.
+
+    Both add up CHUNK terms one after the other, or in a better order, and then the chunks' sums one after the other.
+    """
     return (min(terms, CHUNK) + terms / CHUNK + 1) * _DOUBLE

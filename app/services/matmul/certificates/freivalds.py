@@ -1,4 +1,4 @@
-"""Freivalds' check: random vectors r, and r C compared with (r op(A)) op(B) on the host, in float64.
+"""Freivalds' check: random vectors r, and r C compared with (r op(A)) op(B), in float64; here the host's part.
 
 R. Freivalds, Probabilistic machines can use less running time, IFIP 1977. With vectors on the left each matrix is read
 in the order in which it arrives: A, B, then C. What is not finite is left out, and looked at on its own.
@@ -70,9 +70,9 @@ class StreamedSketch:
         self._parts = {"a": left, "b": right, "c": made}
         self.stopped = threading.Event()
 
-    def advance(self, name: str, nbytes: int | None = None) -> None:
-        """Take note that the first `nbytes` of a, b or c are there, or all of it; blocks nobody."""
-        self._parts[name].advance(getattr(self, name).nbytes if nbytes is None else nbytes)
+    def advance(self, name: str, nbytes: int) -> None:
+        """Take note that the first `nbytes` of a, b or c are there; blocks nobody."""
+        self._parts[name].advance(nbytes)
 
     def read(self, name: str) -> None:
         """Read all of a, b or c, which is there, and what is read before it; raises Cancelled once it is stopped."""

@@ -1,0 +1,248 @@
+"""The sketch of a product that its device makes where A, B and C lie, right after it (Freivalds' check).
+
+Whatever is wrong with the sketch itself is no fault of the product: there is none then, and the host makes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from app.devices.backend import Backend, Buffer, Operands, Program, WorkerContext
+from app.devices.process import WorkerLink
+from app.dtypes import Array, numpy_dtype
+from app.errors import CompileFailed, LaunchFailed
+from app.tuning.verify.row_weights import RowWeights
+from app.worker.state import ProgramCache
+from kernels.freivalds import BLOCK_BYTES, VECTORS, WIDTH, StoredMatrix, project, row_peaks, word_sums
+from kernels.launch import Launch
+from kernels.problem import Problem
+
+_LOG: Final = logging.getLogger(__name__)
+_DOUBLE: Final = 8
+_SMALL_GRID: Final = 65_535  # threads up to which PoCL compiles a launch on its own
+_CHECKING: Final = 5.0  # seconds that a check of a hundred rows may take
+_SAMPLE: Final = 43, 300, 270  # m, n and k: more than one block of columns, and of rows that are added up at once
+Programs: TypeAlias = dict[Launch, Program]
+
+
+@dataclass(frozen=True, slots=True)
+class SketchRequest:
+    """The vectors [VECTORS, m] as bits, which np.packbits packed along them: 1 stands for +1, 0 for -1."""
+
+    bits: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSketch:
+    """What a device found of the operands and C in its memory.
+
+    `product` and `result` [batch, n, WIDTH] are vectors op(A) op(B) and vectors C by columns, each with the squared
+    norm of op(B)'s and of C's column at its end. `middle` [batch, VECTORS] are the norms of vectors op(A), `whole`
+    [batch] those of op(A). In these rows count times their `weights` [batch, m]. `sums` are of the words of A, B and C.
+    It took `seconds`.
+    """
+
+    product: Array
+    result: Array
+    middle: Array
+    whole: Array
+    weights: Array
+    sums: tuple[Array, Array, Array]
+    seconds: float
+
+
+Look: TypeAlias = Callable[[Operands], DeviceSketch | None]
+
+
+@dataclass
+class SketchClasses:
+    """By dtype and transpositions, whether this device's sketches were right where their values were known."""
+
+    known: dict[tuple[str, bool, bool], bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sketched:
+    """The matrices of a problem, as their sketch has them."""
+
+    a: StoredMatrix
+    b: StoredMatrix
+    c: StoredMatrix
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Sketched:
+        m, n, k, batch, dtype = problem.m, problem.n, problem.k, problem.batch, problem.dtype
+        a, b = StoredMatrix(m, k, batch, dtype, problem.trans_a), StoredMatrix(k, n, batch, dtype, problem.trans_b)
+        return cls(a, b, StoredMatrix(m, n, batch, dtype))
+
+    @property
+    def matrices(self) -> tuple[StoredMatrix, ...]:
+        return self.a, self.b, self.c
+
+    def launches(self) -> list[Launch]:
+        """Each launch of the sketch, some of them twice."""
+        return [row_peaks(self.a), *map(project, self.matrices), *(word_sums(each.nbytes) for each in self.matrices)]
+
+
+def _prepare(held: WorkerContext, link: WorkerLink, problem: Problem, allowed: float) -> Programs | None:
+    """The programs of a problem's sketch, compiled and checked; None where this device makes none."""
+    classes = held.state(SketchClasses)
+    kind = problem.dtype, problem.trans_a, problem.trans_b
+    if not classes.known.get(kind, True):
+        return None
+    try:
+        programs = _programs(held, link, _Sketched.of(problem), allowed)
+        if kind not in classes.known:
+            classes.known[kind] = _is_right(held, link, problem, allowed)
+    except (CompileFailed, LaunchFailed) as error:
+        if error.facts.get("fatal", isinstance(error, LaunchFailed)):
+            raise
+        _LOG.warning("no sketches of %s are made on %s: %s", problem.dtype, held.backend.device.id, error.message)
+        classes.known[kind] = False
+    return programs if classes.known[kind] else None
+
+
+def prepared(
+    held: WorkerContext, link: WorkerLink, problem: Problem, request: SketchRequest | None, allowed: float
+) -> Look:
+    """What makes the sketch that is asked for once the product is there, its programs compiled and checked now.
+
+    It gives None where none is asked for, this device makes none, or it has no memory for it; raises LaunchFailed if
+    the device cannot go on.
+    """
+    programs = None if request is None else _prepare(held, link, problem, allowed)
+    if request is None or programs is None:
+        return lambda _: None
+
+    def look(on: Operands) -> DeviceSketch | None:
+        try:
+            return _Sketching(held.backend, programs, problem, on).sketch(request)
+        except LaunchFailed as error:
+            if error.facts.get("fatal", True):
+                raise
+            return None
+
+    return look
+
+
+class _Sketching:
+    """One sketch in the making."""
+
+    def __init__(self, backend: Backend, programs: Programs, problem: Problem, on: Operands) -> None:
+        self._backend, self._programs, self._on = backend, programs, on
+        self._problem, self._of = problem, _Sketched.of(problem)
+
+    def sketch(self, request: SketchRequest) -> DeviceSketch:
+        """The sketch; raises LaunchFailed."""
+        started, on = perf_counter(), self._on
+        weights = self._weights()
+        factors = self._backend.upload(_factors(self._problem, request, weights))
+        left = self._projected(self._of.a, factors, on.a)
+        product = self._projected(self._of.b, left, on.b)
+        result = self._projected(self._of.c, factors, on.c)
+        a, b, c = (self._sums(each, of) for each, of in zip(self._of.matrices, (on.a, on.b, on.c), strict=True))
+        made = zip((left, product, result), self._of.matrices, strict=True)
+        of_left, of_product, of_result = (self._read(each, matrix.sketch_shape) for each, matrix in made)
+        with np.errstate(all="ignore"):
+            middle = np.sqrt(np.square(of_left[..., :VECTORS]).sum(1))
+            whole = np.sqrt(of_left[..., -1].sum(1))
+        return DeviceSketch(of_product, of_result, middle, whole, weights, (a, b, c), perf_counter() - started)
+
+    def _weights(self) -> Array:
+        """The weights of op(A)'s rows, by the largest of some elements of each."""
+        batch, m = self._problem.batch, self._problem.m
+        peaks = self._backend.allocate(batch * m * _DOUBLE)
+        self._run(row_peaks(self._of.a), Operands(peaks, self._on.a, peaks))
+        rows = RowWeights(batch, m)
+        rows.take(slice(0, batch), slice(0, m), self._read(peaks, (batch, m)))
+        return rows.weights
+
+    def _projected(self, matrix: StoredMatrix, factors: Buffer, at: Buffer) -> Buffer:
+        batch, columns, width = matrix.sketch_shape
+        out = self._backend.allocate(batch * columns * width * _DOUBLE)
+        self._run(project(matrix), Operands(factors, at, out))
+        return out
+
+    def _sums(self, matrix: StoredMatrix, at: Buffer) -> Array:
+        count = -(-matrix.nbytes // BLOCK_BYTES)
+        sums = self._backend.allocate(count * _DOUBLE)
+        self._run(word_sums(matrix.nbytes), Operands(at, sums, sums))
+        return self._read(sums, (count,), np.uint64)
+
+    def _run(self, launch: Launch, operands: Operands) -> None:
+        self._backend.run(self._programs[launch], launch, operands)
+
+    def _read(self, buffer: Buffer, shape: tuple[int, ...], kind: type[np.generic] = np.float64) -> Array:
+        out = np.empty(shape, kind)
+        self._backend.download(buffer, out)
+        return out
+
+
+def _factors(problem: Problem, request: SketchRequest, weights: Array) -> Array:
+    """The factors of C's rows [batch, m, WIDTH]: the vectors times the rows' weights, and these."""
+    packed = np.frombuffer(request.bits, np.uint8).reshape(-1, problem.m)
+    signs = 2.0 * np.unpackbits(packed, axis=0)[:VECTORS].T - 1.0
+    factors = np.zeros((problem.batch, problem.m, WIDTH))
+    factors[..., :VECTORS] = signs * weights[..., None]
+    factors[..., VECTORS] = weights
+    return factors
+
+
+def _programs(held: WorkerContext, link: WorkerLink, of: _Sketched, allowed: float) -> Programs:
+    """The programs of every launch, compiled and loaded; raises CompileFailed, LaunchFailed."""
+    return {launch: _program(held, link, launch, allowed) for launch in of.launches()}
+
+
+def _program(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> Program:
+    cache, digest = held.state(ProgramCache), launch.build.digest
+    program = cache.by_digest.get(digest)
+    if program is None:
+        link.phase("compile", allowed)
+        program = held.backend.compile(launch.build)
+    cache.keep(digest, program)
+    grids = launch.grid * launch.block[0], *(step.grid * step.block[0] for step in launch.after)
+    kind = digest, *(threads > _SMALL_GRID for threads in grids)
+    if kind not in cache.verified:
+        link.phase("compile", allowed)
+        held.backend.warm(program, launch)
+        cache.verified.add(kind)
+    return program
+
+
+def _is_right(held: WorkerContext, link: WorkerLink, like: Problem, allowed: float) -> bool:
+    """Whether the sketch of small integers, whose every sum is exact, is NumPy's."""
+    m, n, k = _SAMPLE
+    problem = Problem(m, n, k, 2, like.dtype, trans_a=like.trans_a, trans_b=like.trans_b)
+    rng, backend = np.random.default_rng(m), held.backend
+    shapes = (m, k), (k, n), (m, n)
+    left, right, made = (rng.integers(-4, 5, (2, *shape)).astype(numpy_dtype(like.dtype)) for shape in shapes)
+    left[:, m // 2] *= 64  # a row that has a weight
+    stored = left.swapaxes(1, 2) if like.trans_a else left, right.swapaxes(1, 2) if like.trans_b else right, made
+    signs = rng.integers(0, 2, (VECTORS, m))
+    programs = _programs(held, link, _Sketched.of(problem), allowed)
+    link.phase("verify", allowed)
+    with link.lease(_CHECKING):
+        on = Operands(*(backend.upload(np.ascontiguousarray(each)) for each in stored))
+        request = SketchRequest(np.packbits(signs, axis=0).tobytes())
+        found = _Sketching(backend, programs, problem, on).sketch(request)
+    got = found.product, found.result, found.middle, found.whole
+    expected = _expected(2.0 * signs - 1.0, found.weights, *(each.astype(np.float64) for each in (left, right, made)))
+    return all(np.array_equal(each, known) for each, known in zip(got, expected, strict=True))
+
+
+def _expected(signs: Array, weights: Array, left: Array, right: Array, made: Array) -> tuple[Array, ...]:
+    """What a sketch has of matrices with these weights, in order."""
+    vectors = signs[None] * weights[:, None]
+    middle, weighed, one = vectors @ left, weights[..., None] * made, np.ones((len(left), 1, right.shape[2]))
+
+    def columns(sums: Array, matrix: Array) -> Array:
+        return np.concatenate([sums, one, np.square(matrix).sum(1, keepdims=True)], axis=1).swapaxes(1, 2)
+
+    whole = np.sqrt(np.square(weights[..., None] * left).sum((1, 2)))
+    return columns(middle @ right, right), columns(vectors @ made, weighed), np.sqrt(np.square(middle).sum(2)), whole
