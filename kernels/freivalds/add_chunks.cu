@@ -1,4 +1,4 @@
-// Adds up the sums of project.cu's chunks, one after the other: what they are is the same each time.
+// Adds up the sums of project.cu's chunks, one after the other: the result is the same each time.
 //
 // CHUNK  rows of a chunk
 #if !defined(CHUNK)

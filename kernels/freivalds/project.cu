@@ -1,5 +1,6 @@
-// The sketch of a matrix: in float64, VECTORS vectors on the left times it, and the squared norms of
-// its columns, by chunks of CHUNK rows, which add_chunks.cu adds up. Each element is read once.
+// The projection of a matrix: in float64, VECTORS vectors on the left times it, and the squared
+// norms of its columns, by chunks of CHUNK rows, which add_chunks.cu adds up. Each element is read
+// once.
 //
 // CHUNK   rows whose products one thread adds up, one after the other
 // TURNED  1 where the matrix is stored columns x rows, else 0

@@ -130,16 +130,16 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
     if request.evict:
         forget(held, link, request.evict)
     program, build = (None, 0.0) if request.launch is None else built(held, link, request.launch, request.allowed)
-    look = sketch.prepared(held, link, request.problem, request.sketch, request.allowed)
+    tools = _Tools(program, build, sketch.prepared(held, link, request.problem, request.sketch, request.allowed))
     with link.lease(deadline(held.backend, request), last=True):
         try:
-            return _made(held, cache, program, request, build, look)
+            return _made(held, cache, request, tools)
         except LaunchFailed as error:
             needed = request.tile.needed if request.tile else request.keys
             gave_way = cache.spare(needed), transfers_of(held).spare(request.uploaded)
             if error.facts.get("fatal", True) or not any(gave_way):
                 raise
-        return _made(held, cache, program, request, build, look)
+        return _made(held, cache, request, tools)
 
 
 def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tuple[int, ...]:
@@ -157,14 +157,16 @@ def buffer_cache_of(held: WorkerContext) -> DeviceBufferCache:
     return held.state(DeviceBufferCache)
 
 
-def _made(
-    held: WorkerContext,
-    cache: DeviceBufferCache,
-    program: Program | None,
-    request: MultiplyRequest,
-    build: float,
-    look: Look,
-) -> MultiplyResult:
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """What a product is made with: its program, the seconds that it took to have it, and what looks at C."""
+
+    program: Program | None
+    build: float
+    look: Look
+
+
+def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyRequest, tools: _Tools) -> MultiplyResult:
     problem, backend = request.problem, held.backend
     key_a, key_b, key_c = request.keys
     c = backend.allocate(problem.c_bytes)
@@ -179,15 +181,15 @@ def _made(
     if tile is not None:
         held.state(TileCopies).begin(held, cache, tile)
     try:
-        declined = _run(backend, program, request, Operands(a, b, c))
+        declined = _run(backend, tools.program, request, Operands(a, b, c))
     except LaunchFailed as error:
         if tile is not None and not error.facts.get("fatal", True):
             held.state(TileCopies).settle(held, cache, tile)
         raise
     launched = perf_counter()
     if declined:
-        return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=build)
-    seen = look(Operands(a, b, c))
+        return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=tools.build)
+    seen = tools.look(Operands(a, b, c))
     looked = perf_counter()
     if request.uploaded != NOT_UPLOADED:
         transfers_of(held).forget(request.uploaded)
@@ -202,7 +204,7 @@ def _made(
     )
     if key_c is not None and cache.make_room(problem.c_bytes, request.budget, request.keys):
         cache.put(key_c, c)
-    return replace(spent, kept=cache.keys, build=build, sketch=seen)
+    return replace(spent, kept=cache.keys, build=tools.build, sketch=seen)
 
 
 def _sent(held: WorkerContext, request: MultiplyRequest, which: int) -> Buffer | None:

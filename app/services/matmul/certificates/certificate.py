@@ -118,6 +118,10 @@ class Certifier:
         self.advance("a")
         self.advance("b")
 
+    def read(self, name: str) -> None:
+        """Read all of a, b or c, which is there; raises Cancelled once it is closed."""
+        (self.on_device or self._streamed).read(name)
+
     def certificate(self, precision: str) -> Certificate:
         """What is found of a product that was made in a precision; raises CertificateFailed, Cancelled once closed."""
         allowed = ClassBound.of(self._problem, precision)

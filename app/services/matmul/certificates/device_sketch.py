@@ -57,6 +57,10 @@ class SketchOnDevice:
         """Take note that the first `nbytes` of a, b or c are there; blocks nobody."""
         self._sums[name].advance(nbytes)
 
+    def read(self, name: str) -> None:
+        """Read all of a, b or c, which is there; raises Cancelled once it is stopped."""
+        self._sums[name].wait()
+
     def stop(self) -> None:
         """Read nothing more: nobody reads the matrices once this returns."""
         for each in self._sums.values():
@@ -70,7 +74,7 @@ class SketchOnDevice:
         if self._made is None:
             return None
         for (name, here), there in zip(self._sums.items(), self._made.sums, strict=True):
-            here.wait()
+            self.read(name)
             _expect_same(name, here.sums, there)
         found = _sketch(self._vectors, self._made)
         return found if found.is_finite else None
