@@ -152,6 +152,7 @@ class Product:
         Raises CertificateFailed, ChildDied if C is gone with the worker that made it, and DeviceError.
         """
         started, copied = perf_counter(), 0.0
+        certifier.begin(self.precision)
         while transfer is not None and transfer.pending_result_bytes:
             certifier.advance("c", transfer.download_next())
             copied = transfer.d2h

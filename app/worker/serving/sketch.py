@@ -42,17 +42,19 @@ class SketchRequest:
 class DeviceSketch:
     """What a device found of the operands and C in its memory.
 
-    `product` and `result` [batch, n, WIDTH] are vectors op(A) op(B) and vectors C by columns, each with the squared
-    norm of op(B)'s and of C's column at its end. `middle` [batch, VECTORS] are the norms of vectors op(A), `whole`
-    [batch] those of op(A). In these rows count times their `weights` [batch, m]. `sums` are of the words of A, B and C.
-    It took `seconds`.
+    `difference` [batch, n, VECTORS] is vectors C less vectors op(A) op(B), by columns; `middle` [batch, VECTORS] are
+    the norms of vectors op(A), `whole` [batch] is that of op(A), `columns` and `results` [batch, n] are those of
+    op(B)'s and C's columns. Rows of op(A) and C count times their `weights` [batch, m]. `is_finite` says whether all
+    of these are. `sums` are of the words of A, B and C. It took `seconds`.
     """
 
-    product: Array
-    result: Array
+    difference: Array
     middle: Array
     whole: Array
+    columns: Array
+    results: Array
     weights: Array
+    is_finite: bool
     sums: tuple[Array, Array, Array]
     seconds: float
 
@@ -148,11 +150,9 @@ class _Sketching:
         result = self._projected(self._of.c, factors, on.c)
         a, b, c = (self._sums(each, of) for each, of in zip(self._of.matrices, (on.a, on.b, on.c), strict=True))
         made = zip((left, product, result), self._of.matrices, strict=True)
-        of_left, of_product, of_result = (self._read(each, matrix.sketch_shape) for each, matrix in made)
-        with np.errstate(all="ignore"):
-            middle = np.sqrt(np.square(of_left[..., :VECTORS]).sum(1))
-            whole = np.sqrt(of_left[..., -1].sum(1))
-        return DeviceSketch(of_product, of_result, middle, whole, weights, (a, b, c), perf_counter() - started)
+        found = _found(*(self._read(each, matrix.sketch_shape) for each, matrix in made))
+        is_finite = all(np.isfinite(each).all() for each in found)
+        return DeviceSketch(*found, weights, is_finite, (a, b, c), perf_counter() - started)
 
     def _weights(self) -> Array:
         """The weights of op(A)'s rows, by the largest of some elements of each."""
@@ -182,6 +182,14 @@ class _Sketching:
         out = np.empty(shape, kind)
         self._backend.download(buffer, out)
         return out
+
+
+def _found(left: Array, product: Array, result: Array) -> tuple[Array, Array, Array, Array, Array]:
+    """The difference and the norms of a sketch, by the projections of its matrices."""
+    with np.errstate(all="ignore"):
+        difference = result[..., :VECTORS] - product[..., :VECTORS]
+        middle, whole = np.sqrt(np.square(left[..., :VECTORS]).sum(1)), np.sqrt(left[..., -1].sum(1))
+        return difference, middle, whole, np.sqrt(product[..., -1]), np.sqrt(result[..., -1])
 
 
 def _factors(problem: Problem, request: SketchRequest, weights: Array) -> Array:
@@ -231,18 +239,18 @@ def _is_right(held: WorkerContext, link: WorkerLink, like: Problem, allowed: flo
         on = Operands(*(backend.upload(np.ascontiguousarray(each)) for each in stored))
         request = SketchRequest(np.packbits(signs, axis=0).tobytes())
         found = _Sketching(backend, programs, problem, on).sketch(request)
-    got = found.product, found.result, found.middle, found.whole
-    expected = _expected(2.0 * signs - 1.0, found.weights, *(each.astype(np.float64) for each in (left, right, made)))
-    return all(np.array_equal(each, known) for each, known in zip(got, expected, strict=True))
+    got = found.difference, found.middle, found.whole, found.columns, found.results
+    known = _expected(2.0 * signs - 1.0, found.weights, *(each.astype(np.float64) for each in (left, right, made)))
+    return all(np.array_equal(*pair) for pair in zip(got, known, strict=True))
 
 
 def _expected(signs: Array, weights: Array, left: Array, right: Array, made: Array) -> tuple[Array, ...]:
-    """What a sketch has of matrices with these weights, in order."""
+    """The difference and the norms of matrices with these weights, as `_found` has them."""
     vectors = signs[None] * weights[:, None]
-    middle, weighed, one = vectors @ left, weights[..., None] * made, np.ones((len(left), 1, right.shape[2]))
-
-    def columns(sums: Array, matrix: Array) -> Array:
-        return np.concatenate([sums, one, np.square(matrix).sum(1, keepdims=True)], axis=1).swapaxes(1, 2)
-
-    whole = np.sqrt(np.square(weights[..., None] * left).sum((1, 2)))
-    return columns(middle @ right, right), columns(vectors @ made, weighed), np.sqrt(np.square(middle).sum(2)), whole
+    middle = vectors @ left
+    whole, columns, results = (
+        np.sqrt(np.square(each).sum(at))
+        for each, at in ((weights[..., None] * left, (1, 2)), (right, 1), (weights[..., None] * made, 1))
+    )
+    difference = vectors @ made - middle @ right
+    return difference.swapaxes(1, 2), np.sqrt(np.square(middle).sum(2)), whole, columns, results

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from app.errors import CertificateFailed
 from app.services.matmul.certificates.device_sketch import SketchOnDevice, pays
 from app.services.matmul.certificates.freivalds import ROUNDS, Sketch, StreamedSketch, unfinished
 from app.services.matmul.certificates.projection import norms_of_rows, project
+from app.services.matmul.certificates.reading import in_thread
 from kernels.device import Device
 from kernels.freivalds import CHUNK
 from kernels.problem import Problem
@@ -108,6 +110,7 @@ class Certifier:
         self._problem, self._nbytes = problem, {"a": a.nbytes, "b": b.nbytes, "c": c.nbytes}
         self._streamed = StreamedSketch(problem, a, b, c, norms=problem.dtype in _INTO, rounds=rounds)
         self.on_device = SketchOnDevice(self._streamed.vectors, a, b, c) if pays(problem, devices) else None
+        self._begun: Future[_Comparison | None] | None = None
 
     def advance(self, name: str, nbytes: int | None = None) -> None:
         """Take note that the first `nbytes` of a, b or c are there, or all of it; blocks nobody."""
@@ -122,11 +125,30 @@ class Certifier:
         """Read all of a, b or c, which is there; raises Cancelled once it is closed."""
         (self.on_device or self._streamed).read(name)
 
+    def begin(self, precision: str) -> None:
+        """Begin to compare what the device has found of a product, before C is here; blocks nobody."""
+        if self.on_device:
+            self._begun = in_thread(self._of_device, precision)
+
     def certificate(self, precision: str) -> Certificate:
         """What is found of a product that was made in a precision; raises CertificateFailed, Cancelled once closed."""
-        allowed = ClassBound.of(self._problem, precision)
+        if self.on_device:
+            self.on_device.expect_same()
+        begun = self._begun if self._begun is not None and not self._begun.cancel() else None  # or it waits for others
+        found = begun.result() if begun is not None else self._of_device(precision)
+        return (found or self._comparison(precision, self._streamed.result())).certificate()
+
+    def _of_device(self, precision: str) -> _Comparison | None:
+        """The comparison of what the device has found, as far as that goes without C; None if it is the host's."""
         sketch = self.on_device.sketch() if self.on_device else None
-        return _Comparison(self._problem, allowed, self._streamed, sketch or self._streamed.result()).certificate()
+        if sketch is None:
+            return None
+        comparison = self._comparison(precision, sketch)
+        comparison.begin()
+        return comparison
+
+    def _comparison(self, precision: str, sketch: Sketch) -> _Comparison:
+        return _Comparison(self._problem, ClassBound.of(self._problem, precision), self._streamed, sketch)
 
     def close(self) -> None:
         """Read nothing more."""
@@ -144,6 +166,7 @@ class _Comparison:
         self._rows_out = np.zeros((problem.batch, problem.m), bool)
         self._left_out = ~np.isfinite(self._sketch.columns)
         self._is_finite = self._sketch.is_finite
+        self._found: tuple[Array, Array] | None = None
 
     def certificate(self) -> Certificate:
         """What the comparison finds, if C is right."""
@@ -151,7 +174,7 @@ class _Comparison:
             if not self._is_finite:
                 self._judge_unfinished(norms_of_rows(self._streamed.a))
                 self._sketch = self._streamed.of_finite(~self._rows_out)
-            residual, bound = self._residuals()
+            residual, bound = self._found or self._residuals()
             ratio = np.where(residual > 0, residual / bound, 0.0)
             batch, vector, column = map(int, np.unravel_index(int(np.argmax(ratio)), ratio.shape))
             found, limit = float(residual[batch, vector, column]), float(bound[batch, vector, column])
@@ -164,11 +187,16 @@ class _Comparison:
         unchecked = self._unchecked()
         return Certificate("freivalds", rounds, 2.0**-rounds, found, limit, count, error, error_bound, unchecked)
 
+    def begin(self) -> None:
+        """Compare what a sketch that is finite says, for which C need not be here."""
+        with np.errstate(all="ignore"):
+            self._found = self._residuals()
+
     def _residuals(self) -> tuple[Array, Array]:
         """The residual of each vector and column [batch, rounds, n], 0 where it is left out, and its bound."""
         sketch = self._sketch
-        self._left_out |= ~(np.isfinite(sketch.result).all(1) & np.isfinite(sketch.product).all(1))
-        residual, bound = np.abs(sketch.result - sketch.product), self._bounds()
+        self._left_out |= sketch.unknown
+        residual, bound = np.abs(sketch.difference), self._bounds()
         left_out = np.broadcast_to(self._left_out[:, None], residual.shape)
         residual[left_out], bound[left_out] = 0.0, 1.0
         return residual, bound

@@ -18,7 +18,7 @@ from app.services.matmul.certificates.freivalds import Sketch
 from app.services.matmul.certificates.word_sums import WordSums
 from app.worker.serving.sketch import DeviceSketch, SketchRequest
 from kernels.device import Device
-from kernels.freivalds import BLOCK_BYTES, VECTORS, WIDTH
+from kernels.freivalds import BLOCK_BYTES, WIDTH
 from kernels.problem import Problem
 
 # The platforms whose memory is faster than what the host's threads read; PoCL's devices are the host.
@@ -66,18 +66,19 @@ class SketchOnDevice:
         for each in self._sums.values():
             each.stop()
 
-    def sketch(self) -> Sketch | None:
-        """The sketch, once all is there; None if the device made none, or something is not finite.
+    def expect_same(self) -> None:
+        """Wait for the sums of all that is there, if the device made a sketch.
 
         Raises CertificateFailed where the device and the slab differ, and Cancelled once it is stopped.
         """
-        if self._made is None:
-            return None
-        for (name, here), there in zip(self._sums.items(), self._made.sums, strict=True):
-            self.read(name)
-            _expect_same(name, here.sums, there)
-        found = _sketch(self._vectors, self._made)
-        return found if found.is_finite else None
+        if self._made is not None:
+            for (name, here), there in zip(self._sums.items(), self._made.sums, strict=True):
+                here.wait()
+                _expect_same(name, here.sums, there)
+
+    def sketch(self) -> Sketch | None:
+        """The sketch, which holds where both are the same; None if the device made none, or something is not finite."""
+        return None if self._made is None or not self._made.is_finite else _sketch(self._vectors, self._made)
 
 
 def _expect_same(name: str, here: Array, there: Array) -> None:
@@ -92,7 +93,6 @@ def _expect_same(name: str, here: Array, there: Array) -> None:
 
 def _sketch(vectors: Array, made: DeviceSketch) -> Sketch:
     """What a device found, as a host's sketch."""
-    product, result = (each[..., :VECTORS].swapaxes(1, 2) for each in (made.product, made.result))
-    with np.errstate(all="ignore"):
-        columns, results = np.sqrt(made.product[..., -1]), np.sqrt(made.result[..., -1])
-    return Sketch(vectors, product, made.middle, made.whole, columns, result, results, made.weights)
+    difference, unknown = made.difference.swapaxes(1, 2), np.zeros(made.columns.shape, bool)
+    norms = made.middle, made.whole, made.columns, made.results
+    return Sketch(vectors, difference, *norms, made.weights, unknown, made.is_finite)

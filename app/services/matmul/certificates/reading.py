@@ -6,15 +6,17 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from app.errors import Cancelled
 
 _THREADS: Final = 16  # at most: each takes the interpreter's lock ten times a block
 _NICE: Final = 5  # products without a certificate go first
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
 
 
 def _lower_priority() -> None:
@@ -29,6 +31,11 @@ def threads() -> int:
 
 # Starts no thread before the first certificate. Blocks of all products take turns.
 _threads: Final = ThreadPoolExecutor(threads(), "certificate", _lower_priority)
+
+
+def in_thread(function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> Future[R]:
+    """Call a function, which waits for no block, in one of these threads in its turn."""
+    return _threads.submit(function, *arguments, **named)
 
 
 class StreamedRead(ABC, Generic[T]):
