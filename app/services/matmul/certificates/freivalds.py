@@ -109,7 +109,7 @@ def _sketch(vectors: Array, left: Projection, right: Projection, made: Projectio
     with np.errstate(all="ignore"):
         middle, whole = np.sqrt(np.square(left.out).sum(2)), np.sqrt(left.squares.sum(1))
         columns, results, difference = np.sqrt(right.squares), np.sqrt(made.squares), made.out - right.out
-    unknown = ~(np.isfinite(made.out).all(1) & np.isfinite(right.out).all(1))
+    unknown = np.asarray(~(np.isfinite(made.out).all(1) & np.isfinite(right.out).all(1)))
     is_finite = all(np.isfinite(each).all() for each in (whole, columns, made.out))
     return Sketch(vectors, difference, middle, whole, columns, results, weights.weights, unknown, is_finite)
 
