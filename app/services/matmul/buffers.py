@@ -149,16 +149,26 @@ class Product:
     def certified(self, certifier: Certifier, transfer: ChunkedTransfer | None) -> Product:
         """The product with the certificate of C, which is there, or is read as it comes from the device.
 
+        Of one that the device has seen, C may stay there to be streamed: each chunk is compared with it as it comes.
         Raises CertificateFailed, ChildDied if C is gone with the worker that made it, and DeviceError.
         """
-        started, copied = perf_counter(), 0.0
+        started, copied, on_device = perf_counter(), 0.0, certifier.on_device
+        if transfer is not None and transfer.is_streamed and transfer.pending_result_bytes and on_device is not None:
+            certificate = certifier.early(self.precision)
+            if certificate is not None:
+                transfer.expect(on_device.check_of_c())
+                return self._with(certificate, started, perf_counter() - started + on_device.seconds)
         certifier.begin(self.precision)
         while transfer is not None and transfer.pending_result_bytes:
             certifier.advance("c", transfer.download_next())
             copied = transfer.d2h
         certifier.advance("c")
         certificate, took = certifier.certificate(self.precision), perf_counter() - started - copied
-        took += certifier.on_device.seconds if certifier.on_device else 0.0
+        took += on_device.seconds if on_device is not None else 0.0
+        return self._with(certificate, started, took, copied)
+
+    def _with(self, certificate: Certificate, started: float, took: float, copied: float = 0.0) -> Product:
+        """The product with its certificate, which took so long after it was made, beside copies."""
         phases = {"d2h": self.seconds.get("d2h", 0.0) + copied} if copied else {}
         trace_phases(started, [*phases.items(), ("verify", took)])
         return replace(self, certificate=certificate, seconds=self.seconds | phases | {"verify": took})

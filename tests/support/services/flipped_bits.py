@@ -6,7 +6,8 @@ import numpy as np
 
 from app.devices.backend import Buffer, Operands, Program, WorkerContext
 from app.devices.process import WorkerLink
-from app.worker.serving import product
+from app.worker.serving import chunked_transfer, product
+from app.worker.serving.chunked_transfer import Chunk
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels.launch import Launch
 
@@ -28,6 +29,14 @@ def of_slab(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> Mu
     """As product.multiply, of what was B in the slab while it arrived."""
     np.frombuffer(held.slab, np.uint8)[order.b + _AT] ^= _BITS
     return product.multiply(held, link, order)
+
+
+def on_the_way(held: WorkerContext, link: WorkerLink, chunk: Chunk) -> bool:
+    """As chunked_transfer.download_chunk, but a bit of the last chunk of C is another once it is in the slab."""
+    found = chunked_transfer.download_chunk(held, link, chunk)
+    if chunk.end == chunk.whole:
+        np.frombuffer(held.slab, np.uint8)[chunk.offset + chunk.nbytes - 1] ^= 1
+    return found
 
 
 def _with(held: WorkerContext, link: WorkerLink, order: MultiplyRequest, *, before: bool) -> MultiplyResult:

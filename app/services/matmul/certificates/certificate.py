@@ -125,6 +125,17 @@ class Certifier:
         """Read all of a, b or c, which is there; raises Cancelled once it is closed."""
         (self.on_device or self._streamed).read(name)
 
+    def early(self, precision: str) -> Certificate | None:
+        """The certificate of a C that is still on the device, and will be compared with it as it comes.
+
+        None where that has to be here first; raises CertificateFailed, Cancelled once closed.
+        """
+        if self.on_device is None:
+            return None
+        self.on_device.expect_same("ab")
+        comparison = self._of_device(precision)
+        return None if comparison is None else comparison.early()
+
     def begin(self, precision: str) -> None:
         """Begin to compare what the device has found of a product, before C is here; blocks nobody."""
         if self.on_device:
@@ -175,22 +186,30 @@ class _Comparison:
                 self._judge_unfinished(norms_of_rows(self._streamed.a))
                 self._sketch = self._streamed.of_finite(~self._rows_out)
             residual, bound = self._found or self._residuals()
-            ratio = np.where(residual > 0, residual / bound, 0.0)
-            batch, vector, column = map(int, np.unravel_index(int(np.argmax(ratio)), ratio.shape))
-            found, limit = float(residual[batch, vector, column]), float(bound[batch, vector, column])
+            found, limit, batch, column = _nearest(residual, bound)
             if not found <= limit:
                 self._errors(batch, [column])  # which tells the element
                 told = f"column {column} of r C is off by {found:.3g}, {limit:.3g} is allowed"
                 raise _failed(told, found, limit, batch=batch, column=column)
-            count, error, error_bound = self._again(residual)
-        rounds = len(self._sketch.vectors)
-        unchecked = self._unchecked()
-        return Certificate("freivalds", rounds, 2.0**-rounds, found, limit, count, error, error_bound, unchecked)
+            return self._certificate(found, limit, *self._again(self._outstanding(residual)))
 
     def begin(self) -> None:
         """Compare what a sketch that is finite says, for which C need not be here."""
         with np.errstate(all="ignore"):
             self._found = self._residuals()
+
+    def early(self) -> Certificate | None:
+        """As `certificate`, of a finite sketch whose C is not here; None where some of C's columns are to be seen."""
+        with np.errstate(all="ignore"):
+            residual, bound = self._found or self._residuals()
+            found, limit, *_ = _nearest(residual, bound)
+            return None if not found <= limit or self._outstanding(residual) else self._certificate(found, limit)
+
+    def _certificate(
+        self, found: float, limit: float, count: int = 0, error: float | None = None, error_bound: float | None = None
+    ) -> Certificate:
+        rounds, unchecked = len(self._sketch.vectors), self._unchecked()
+        return Certificate("freivalds", rounds, 2.0**-rounds, found, limit, count, error, error_bound, unchecked)
 
     def _residuals(self) -> tuple[Array, Array]:
         """The residual of each vector and column [batch, rounds, n], 0 where it is left out, and its bound."""
@@ -219,22 +238,22 @@ class _Comparison:
         through = _own(problem.k) * sketch.middle[:, :, None] * sketch.columns[:, None, :]
         return np.asarray((math.sqrt(2 * chance) * of_class + own)[:, None, :] + through)
 
-    def _again(self, residual: Array) -> tuple[int, float | None, float | None]:
-        """Make the columns again that stand out: how many, the error that comes nearest to its bound, and that."""
+    def _outstanding(self, residual: Array) -> list[tuple[int, int]]:
+        """The columns that stand out, each with the product's number before it."""
         columns = self._sketch.columns
         largest = residual.max(1) / np.where(columns > 0, columns, 1.0)
         known = largest[~self._left_out]
         usual = float(np.median(known)) if known.size else 0.0
         magnitudes = np.where(self._left_out, 0.0, largest)
         order = np.argsort(-magnitudes, axis=None)[:_AGAIN]
-        chosen = [
-            at
-            for at in zip(*np.unravel_index(order, magnitudes.shape), strict=True)
-            if magnitudes[at] > _OUTLIER * usual
-        ]
+        places = zip(*np.unravel_index(order, magnitudes.shape), strict=True)
+        return [(int(at[0]), int(at[1])) for at in places if magnitudes[at] > _OUTLIER * usual]
+
+    def _again(self, chosen: list[tuple[int, int]]) -> tuple[int, float | None, float | None]:
+        """Make columns again: how many, the error that comes nearest to its bound, and that."""
         worst: tuple[float, float] | None = None
-        for number in sorted({int(at[0]) for at in chosen}):
-            found = self._errors(number, [int(at[1]) for at in chosen if at[0] == number])
+        for number in sorted({number for number, _ in chosen}):
+            found = self._errors(number, [column for of, column in chosen if of == number])
             if worst is None or found[0] * worst[1] > worst[0] * found[1]:
                 worst = found
         return len(chosen), *(worst or (None, None))
@@ -294,6 +313,13 @@ class _Comparison:
     def _unchecked(self) -> int:
         rows, columns = self._rows_out.sum(1), self._left_out.sum(1)
         return int((columns * self._problem.m + (self._problem.n - columns) * rows).sum())
+
+
+def _nearest(residual: Array, bound: Array) -> tuple[float, float, int, int]:
+    """The residual that comes nearest to its bound, that, and the number of its product and its column."""
+    ratio = np.where(residual > 0, residual / bound, 0.0)
+    batch, vector, column = map(int, np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+    return float(residual[batch, vector, column]), float(bound[batch, vector, column]), batch, column
 
 
 def _failed(told: str, found: float, limit: float, **at: int) -> CertificateFailed:

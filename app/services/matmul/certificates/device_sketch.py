@@ -7,7 +7,7 @@ way, or in one of the two memories.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from app.dtypes import Array
 from app.errors import CertificateFailed
 from app.services.matmul.certificates.freivalds import Sketch
-from app.services.matmul.certificates.word_sums import WordSums
+from app.services.matmul.certificates.word_sums import WordSums, sums_of
 from app.worker.serving.sketch import DeviceSketch, SketchRequest
 from kernels.device import Device
 from kernels.freivalds import BLOCK_BYTES, WIDTH
@@ -40,7 +40,7 @@ class SketchOnDevice:
     def __init__(self, vectors: Array, a: Array, b: Array, c: Array) -> None:
         """Of `vectors` [VECTORS, m] of +1 and -1, and matrices as they are stored, or will be."""
         self.request = SketchRequest(np.packbits(vectors > 0, axis=0).tobytes())
-        self._vectors = vectors
+        self._vectors, self._c = vectors, c
         self._sums = {"a": WordSums(a), "b": WordSums(b), "c": WordSums(c)}
         self._made: DeviceSketch | None = None
 
@@ -66,26 +66,41 @@ class SketchOnDevice:
         for each in self._sums.values():
             each.stop()
 
-    def expect_same(self) -> None:
-        """Wait for the sums of all that is there, if the device made a sketch.
+    def expect_same(self, names: str = "abc") -> None:
+        """Wait for the sums of matrices that are there, if the device made a sketch.
 
         Raises CertificateFailed where the device and the slab differ, and Cancelled once it is stopped.
         """
         if self._made is not None:
             for (name, here), there in zip(self._sums.items(), self._made.sums, strict=True):
-                here.wait()
-                _expect_same(name, here.sums, there)
+                if name in names:
+                    here.wait()
+                    _expect_same(name, here.sums, there)
+
+    def check_of_c(self) -> Callable[[int, int], None]:
+        """What raises CertificateFailed unless C's bytes from one to another, by whole blocks, are the device's.
+
+        It holds when this was stopped, as long as C is in the slab; the device has made a sketch.
+        """
+        there, c = self._made.sums[2] if self._made is not None else np.empty(0), self._c.reshape(-1).view(np.uint8)
+
+        def check(start: int, end: int) -> None:
+            first = start // BLOCK_BYTES
+            here = sums_of(c[start:end])
+            _expect_same("c", here, there[first : first + len(here)], first)
+
+        return check
 
     def sketch(self) -> Sketch | None:
         """The sketch, which holds where both are the same; None if the device made none, or something is not finite."""
         return None if self._made is None or not self._made.is_finite else _sketch(self._vectors, self._made)
 
 
-def _expect_same(name: str, here: Array, there: Array) -> None:
-    """Raise CertificateFailed where the sums of a matrix's words differ."""
+def _expect_same(name: str, here: Array, there: Array, first: int = 0) -> None:
+    """Raise CertificateFailed where the sums of a matrix's words differ, from block `first` on."""
     blocks = np.flatnonzero(here != there)
     if blocks.size:
-        start = int(blocks[0]) * BLOCK_BYTES
+        start = (first + int(blocks[0])) * BLOCK_BYTES
         told = f"{name.upper()} differs between host and device from byte {start} to {start + BLOCK_BYTES}"
         more = f", and in {blocks.size - 1} more blocks" if blocks.size > 1 else ""
         raise CertificateFailed(f"the product failed its certificate: {told}{more}", residual=math.inf, limit=0.0)

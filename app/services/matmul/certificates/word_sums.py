@@ -33,14 +33,16 @@ class WordSums(StreamedRead[slice]):
             yield min(stop * BLOCK_BYTES, nbytes), [slice(start, stop)]
 
     def _add(self, block: slice) -> int:
-        start = block.start
-        read = self._bytes[start * BLOCK_BYTES : block.stop * BLOCK_BYTES]
-        whole = read.nbytes // BLOCK_BYTES
-        even = read[: whole * BLOCK_BYTES].view(np.uint64).reshape(whole, BLOCK_BYTES // _WORD)
-        self.sums[start : start + whole] = even.sum(1)
-        rest = read[whole * BLOCK_BYTES :]
-        if rest.nbytes:
-            padded = np.zeros(-(-rest.nbytes // _WORD) * _WORD, np.uint8)
-            padded[: rest.nbytes] = rest
-            self.sums[start + whole] = padded.view(np.uint64).sum()
+        self.sums[block] = sums_of(self._bytes[block.start * BLOCK_BYTES : block.stop * BLOCK_BYTES])
         return len(self.sums[block])
+
+
+def sums_of(read: Array) -> Array:
+    """The sums of the words of each BLOCK_BYTES of some bytes, with zeros past their end."""
+    whole = read.nbytes // BLOCK_BYTES
+    even = read[: whole * BLOCK_BYTES].view(np.uint64).reshape(whole, BLOCK_BYTES // _WORD)
+    rest = read[whole * BLOCK_BYTES :]
+    padded = np.zeros(-(-rest.nbytes // _WORD) * _WORD, np.uint8)
+    padded[: rest.nbytes] = rest
+    ends = [padded.view(np.uint64).sum(keepdims=True)] if rest.nbytes else []
+    return np.concatenate([even.sum(1), *ends])
