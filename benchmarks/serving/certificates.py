@@ -169,6 +169,8 @@ def sketched(size: int, arguments: argparse.Namespace, held: WorkerContext) -> d
     on = Operands(*map(backend.upload, (a, b, np.zeros_like(a))))
     signs = SketchRequest(np.packbits(np.random.default_rng(size).integers(0, 2, (VECTORS, size)), axis=0).tobytes())
     look = sketch.prepared(held, cast("WorkerLink", Alone()), problem, signs, 60.0)
+    if look is None:
+        raise SystemExit(f"{arguments.sketch} makes no sketches")
     wall = [found.seconds for found in (look(on) for _ in range(arguments.pairs)) if found is not None]
     of_a, of_b = (StoredMatrix(size, size, 1, arguments.dtype, name in arguments.trans) for name in "ab")
     out = backend.allocate(size * WIDTH * 8)

@@ -130,7 +130,9 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
     if request.evict:
         forget(held, link, request.evict)
     program, build = (None, 0.0) if request.launch is None else built(held, link, request.launch, request.allowed)
-    tools = _Tools(program, build, sketch.prepared(held, link, request.problem, request.sketch, request.allowed))
+    asked = request.sketch
+    look = None if asked is None else sketch.prepared(held, link, request.problem, asked, request.allowed)
+    tools = _Tools(program, build, look)
     with link.lease(deadline(held.backend, request), last=True):
         try:
             return _made(held, cache, request, tools)
@@ -159,11 +161,11 @@ def buffer_cache_of(held: WorkerContext) -> DeviceBufferCache:
 
 @dataclass(frozen=True, slots=True)
 class _Tools:
-    """What a product is made with: its program, the seconds that it took to have it, and what looks at C."""
+    """What a product is made with: its program, the seconds that it took to have it, and what looks at C, if asked."""
 
     program: Program | None
     build: float
-    look: Look
+    look: Look | None
 
 
 def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyRequest, tools: _Tools) -> MultiplyResult:
@@ -189,7 +191,7 @@ def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyReques
     launched = perf_counter()
     if declined:
         return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=tools.build)
-    seen = tools.look(Operands(a, b, c))
+    seen = None if tools.look is None else tools.look(Operands(a, b, c))
     looked = perf_counter()
     if request.uploaded != NOT_UPLOADED:
         transfers_of(held).forget(request.uploaded)

@@ -111,16 +111,16 @@ def _prepare(held: WorkerContext, link: WorkerLink, problem: Problem, allowed: f
 
 
 def prepared(
-    held: WorkerContext, link: WorkerLink, problem: Problem, request: SketchRequest | None, allowed: float
-) -> Look:
+    held: WorkerContext, link: WorkerLink, problem: Problem, request: SketchRequest, allowed: float
+) -> Look | None:
     """What makes the sketch that is asked for once the product is there, its programs compiled and checked now.
 
-    It gives None where none is asked for, this device makes none, or it has no memory for it; raises LaunchFailed if
+    None where this device makes none. It gives None where the device has no memory for it, and raises LaunchFailed if
     the device cannot go on.
     """
-    programs = None if request is None else _prepare(held, link, problem, allowed)
-    if request is None or programs is None:
-        return lambda _: None
+    programs = _prepare(held, link, problem, allowed)
+    if programs is None:
+        return None
 
     def look(on: Operands) -> DeviceSketch | None:
         try:

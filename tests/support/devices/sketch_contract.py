@@ -51,7 +51,8 @@ class OnDevice:
     def sketch(self, problem: Problem, a: Array, b: Array, c: Array, asked: SketchOnDevice) -> DeviceSketch | None:
         link, backend = cast("WorkerLink", FreeLink()), self.held.backend
         look = sketch.prepared(self.held, link, problem, asked.request, 60.0)
-        return look(Operands(*(backend.upload(np.ascontiguousarray(each)) for each in (a, b, c))))
+        on = Operands(*(backend.upload(np.ascontiguousarray(each)) for each in (a, b, c)))
+        return None if look is None else look(on)
 
     def certificate(
         self, problem: Problem, here: tuple[Array, Array, Array], there: tuple[Array, Array, Array] | None = None
