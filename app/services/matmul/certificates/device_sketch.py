@@ -24,7 +24,7 @@ from kernels.problem import Problem
 # The platforms whose memory is faster than what the host's threads read; PoCL's devices are the host.
 PLATFORMS: Final = frozenset({"cuda"})
 LEAST: Final = 2**20  # bytes of a product below which the host has read it before a device has begun
-_SMALL: Final = 0.25  # the most that the sketch's own bytes may be of the product's
+_SMALL: Final = 2.0**-4  # the most that the bytes of a sketch may be of the product's: the host reads these
 
 
 def pays(problem: Problem, devices: Iterable[Device]) -> bool:
