@@ -26,7 +26,7 @@ PROBLEM = Problem(256, 256, 256)
 
 @pytest.fixture(params=["host", "device"], autouse=True)
 def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where the sketch is made; a product of a mebibyte is the smallest for which it is worth a device's time."""
+    """Where the sketch is made; one as small as these is the host's otherwise."""
     if request.param == "device":
         monkeypatch.setattr(device_sketch, "PLATFORMS", frozenset({"opencl"}))
         monkeypatch.setattr(device_sketch, "LEAST", 0)
