@@ -167,7 +167,7 @@ def sketched(size: int, arguments: argparse.Namespace, held: WorkerContext) -> d
     problem = Problem(size, size, size, 1, arguments.dtype, "strict", "a" in arguments.trans, "b" in arguments.trans)
     backend = held.backend
     on = Operands(*map(backend.upload, (a, b, np.zeros_like(a))))
-    signs = SketchRequest(np.packbits(np.random.default_rng(size).integers(0, 2, (VECTORS, size)), axis=0).tobytes())
+    signs = SketchRequest.of(np.random.default_rng(size).choice([-1, 1], (VECTORS, size)))
     look = sketch.prepared(held, cast("WorkerLink", Alone()), problem, signs, 60.0)
     if look is None:
         raise SystemExit(f"{arguments.sketch} makes no sketches")

@@ -107,8 +107,7 @@ def test_a_tile_is_made_from_rows_that_lie_apart(node: tuple[NodeActor, Device],
 @pytest.mark.rotating
 def test_the_node_that_makes_a_product_makes_its_sketch(node: tuple[NodeActor, Device], slab: Slab) -> None:
     a, b, c = operand(slab, 0, (48, 32), 1), operand(slab, 8192, (32, 40), 2), operand(slab, 16384, (48, 40), 3)
-    signs = np.random.default_rng(1).integers(0, 2, (VECTORS, 48))
-    asked = SketchRequest(np.packbits(signs, axis=0).tobytes())
+    asked = SketchRequest.of(np.random.default_rng(1).choice([-1, 1], (VECTORS, 48)))
     request = MultiplyRequest(PROBLEM, launch(node[1]), 0, 8192, 16384, sketch=asked)
     found = made(node, slab, product.multiply, request).value.sketch
     assert not found.difference.any()

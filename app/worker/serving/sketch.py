@@ -25,6 +25,7 @@ from kernels.problem import Problem
 
 _LOG: Final = logging.getLogger(__name__)
 _DOUBLE: Final = 8
+_SIGNS: Final = np.array([-1.0, 1.0])  # of a bit
 _SMALL_GRID: Final = 65_535  # threads up to which PoCL compiles a launch on its own
 _CHECKING: Final = 5.0  # seconds that a check of a hundred rows may take
 _SAMPLE: Final = 43, 300, 270  # m, n and k: more than one block of columns, and of rows that are added up at once
@@ -33,19 +34,24 @@ Programs: TypeAlias = dict[Launch, Program]
 
 @dataclass(frozen=True, slots=True)
 class SketchRequest:
-    """The vectors [VECTORS, m] as bits, which np.packbits packed along them: 1 stands for +1, 0 for -1."""
+    """The vectors as bits [m, VECTORS], eight to a byte: 1 stands for +1, 0 for -1."""
 
     bits: bytes
+
+    @classmethod
+    def of(cls, vectors: Array) -> SketchRequest:
+        """Of vectors [VECTORS, m] of +1 and -1."""
+        return cls(np.packbits(vectors.T > 0, axis=1).tobytes())
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSketch:
     """What a device found of the operands and C in its memory.
 
-    `difference` [batch, n, VECTORS] is vectors C less vectors op(A) op(B), by columns; `middle` [batch, VECTORS] are
-    the norms of vectors op(A), `whole` [batch] is that of op(A), `columns` and `results` [batch, n] are those of
-    op(B)'s and C's columns. Rows of op(A) and C count times their `weights` [batch, m]. `is_finite` says whether all
-    of these are. `sums` are of the words of A, B and C. It took `seconds`.
+    `difference` [batch, VECTORS, n] is vectors C less vectors op(A) op(B); `middle` [batch, VECTORS] are the norms of
+    vectors op(A), `whole` [batch] is that of op(A), `columns` and `results` [batch, n] are those of op(B)'s and C's
+    columns. Rows of op(A) and C count times their `weights` [batch, m]. `is_finite` says whether all of these are.
+    `sums` are of the words of A, B and C. It took `seconds`.
     """
 
     difference: Array
@@ -186,18 +192,18 @@ class _Sketching:
 
 def _found(left: Array, product: Array, result: Array) -> tuple[Array, Array, Array, Array, Array]:
     """The difference and the norms of a sketch, by the projections of its matrices."""
+    made, expected = (each[..., :VECTORS].swapaxes(1, 2) for each in (result, product))
     with np.errstate(all="ignore"):
-        difference = result[..., :VECTORS] - product[..., :VECTORS]
+        difference = np.subtract(made, expected, order="C")
         middle, whole = np.sqrt(np.square(left[..., :VECTORS]).sum(1)), np.sqrt(left[..., -1].sum(1))
         return difference, middle, whole, np.sqrt(product[..., -1]), np.sqrt(result[..., -1])
 
 
 def _factors(problem: Problem, request: SketchRequest, weights: Array) -> Array:
     """The factors of C's rows [batch, m, WIDTH]: the vectors times the rows' weights, and these."""
-    packed = np.frombuffer(request.bits, np.uint8).reshape(-1, problem.m)
-    signs = 2.0 * np.unpackbits(packed, axis=0)[:VECTORS].T - 1.0
+    bits = np.unpackbits(np.frombuffer(request.bits, np.uint8)).reshape(problem.m, VECTORS)
     factors = np.zeros((problem.batch, problem.m, WIDTH))
-    factors[..., :VECTORS] = signs * weights[..., None]
+    np.multiply(_SIGNS[bits], weights[..., None], out=factors[..., :VECTORS])
     factors[..., VECTORS] = weights
     return factors
 
@@ -232,15 +238,14 @@ def _is_right(held: WorkerContext, link: WorkerLink, like: Problem, allowed: flo
     left, right, made = (rng.integers(-4, 5, (2, *shape)).astype(numpy_dtype(like.dtype)) for shape in shapes)
     left[:, m // 2] *= 64  # a row that has a weight
     stored = left.swapaxes(1, 2) if like.trans_a else left, right.swapaxes(1, 2) if like.trans_b else right, made
-    signs = rng.integers(0, 2, (VECTORS, m))
+    signs = rng.choice([-1.0, 1.0], (VECTORS, m))
     programs = _programs(held, link, _Sketched.of(problem), allowed)
     link.phase("verify", allowed)
     with link.lease(_CHECKING):
         on = Operands(*(backend.upload(np.ascontiguousarray(each)) for each in stored))
-        request = SketchRequest(np.packbits(signs, axis=0).tobytes())
-        found = _Sketching(backend, programs, problem, on).sketch(request)
+        found = _Sketching(backend, programs, problem, on).sketch(SketchRequest.of(signs))
     got = found.difference, found.middle, found.whole, found.columns, found.results
-    known = _expected(2.0 * signs - 1.0, found.weights, *(each.astype(np.float64) for each in (left, right, made)))
+    known = _expected(signs, found.weights, *(each.astype(np.float64) for each in (left, right, made)))
     return all(np.array_equal(*pair) for pair in zip(got, known, strict=True))
 
 
@@ -253,4 +258,4 @@ def _expected(signs: Array, weights: Array, left: Array, right: Array, made: Arr
         for each, at in ((weights[..., None] * left, (1, 2)), (right, 1), (weights[..., None] * made, 1))
     )
     difference = vectors @ made - middle @ right
-    return difference.swapaxes(1, 2), np.sqrt(np.square(middle).sum(2)), whole, columns, results
+    return difference, np.sqrt(np.square(middle).sum(2)), whole, columns, results

@@ -39,7 +39,7 @@ class SketchOnDevice:
 
     def __init__(self, vectors: Array, a: Array, b: Array, c: Array) -> None:
         """Of `vectors` [VECTORS, m] of +1 and -1, and matrices as they are stored, or will be."""
-        self.request = SketchRequest(np.packbits(vectors > 0, axis=0).tobytes())
+        self.request = SketchRequest.of(vectors)
         self._vectors, self._c = vectors, c
         self._sums = {"a": WordSums(a), "b": WordSums(b), "c": WordSums(c)}
         self._made: DeviceSketch | None = None
@@ -108,6 +108,5 @@ def _expect_same(name: str, here: Array, there: Array, first: int = 0) -> None:
 
 def _sketch(vectors: Array, made: DeviceSketch) -> Sketch:
     """What a device found, as a host's sketch."""
-    difference, unknown = made.difference.swapaxes(1, 2), np.zeros(made.columns.shape, bool)
-    norms = made.middle, made.whole, made.columns, made.results
-    return Sketch(vectors, difference, *norms, made.weights, unknown, made.is_finite)
+    norms, unknown = (made.middle, made.whole, made.columns, made.results), np.zeros(made.columns.shape, bool)
+    return Sketch(vectors, made.difference, *norms, made.weights, unknown, made.is_finite)
