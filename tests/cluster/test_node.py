@@ -17,7 +17,7 @@ from app.devices.lease import Priority
 from app.devices.slab import Slab, SlabRegion
 from app.dtypes import Array
 from app.errors import Unsupported
-from app.services.matmul.certificates.word_sums import sums_of
+from app.tuning.verify.block_sums import block_sums
 from app.worker.serving import batched, chunked_transfer, ipc, product
 from app.worker.serving.device_memory import Panel, TileTransfer
 from app.worker.serving.product import MultiplyRequest
@@ -113,7 +113,7 @@ def test_the_node_that_makes_a_product_makes_its_sketch(node: tuple[NodeActor, D
     assert not found.difference.any()
     assert np.allclose(found.columns[0], np.linalg.norm(b, axis=0))
     for sums, matrix in zip(found.sums, (a, b, c), strict=True):
-        assert np.array_equal(sums, sums_of(matrix.reshape(-1).view(np.uint8)))
+        assert np.array_equal(sums, block_sums(matrix.reshape(-1).view(np.uint8)))
 
 
 def test_products_of_one_launch_are_made_together(node: tuple[NodeActor, Device], slab: Slab) -> None:

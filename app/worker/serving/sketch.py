@@ -17,6 +17,7 @@ from app.devices.backend import Backend, Buffer, Operands, Program, WorkerContex
 from app.devices.process import WorkerLink
 from app.dtypes import Array, numpy_dtype
 from app.errors import CompileFailed, LaunchFailed
+from app.tuning.verify.block_sums import block_sums
 from app.tuning.verify.row_weights import RowWeights
 from app.worker.state import ProgramCache
 from kernels.freivalds import BLOCK_BYTES, VECTORS, WIDTH, StoredMatrix, project, row_peaks, word_sums
@@ -108,8 +109,12 @@ def _prepare(held: WorkerContext, link: WorkerLink, problem: Problem, allowed: f
         programs = _programs(held, link, _Sketched.of(problem), allowed)
         if kind not in classes.known:
             classes.known[kind] = _is_right(held, link, problem, allowed)
-    except (CompileFailed, LaunchFailed) as error:
-        if error.facts.get("fatal", isinstance(error, LaunchFailed)):
+    except LaunchFailed as error:
+        if error.facts.get("fatal", True):
+            raise
+        return None  # there may be memory for the next one
+    except CompileFailed as error:
+        if error.facts.get("fatal"):
             raise
         _LOG.warning("no sketches of %s are made on %s: %s", problem.dtype, held.backend.device.id, error.message)
         classes.known[kind] = False
@@ -237,16 +242,21 @@ def _is_right(held: WorkerContext, link: WorkerLink, like: Problem, allowed: flo
     shapes = (m, k), (k, n), (m, n)
     left, right, made = (rng.integers(-4, 5, (2, *shape)).astype(numpy_dtype(like.dtype)) for shape in shapes)
     left[:, m // 2] *= 64  # a row that has a weight
-    stored = left.swapaxes(1, 2) if like.trans_a else left, right.swapaxes(1, 2) if like.trans_b else right, made
+    given = left.swapaxes(1, 2) if like.trans_a else left, right.swapaxes(1, 2) if like.trans_b else right, made
+    stored = [np.ascontiguousarray(each) for each in given]
     signs = rng.choice([-1.0, 1.0], (VECTORS, m))
     programs = _programs(held, link, _Sketched.of(problem), allowed)
     link.phase("verify", allowed)
     with link.lease(_CHECKING):
-        on = Operands(*(backend.upload(np.ascontiguousarray(each)) for each in stored))
+        on = Operands(*map(backend.upload, stored))
         found = _Sketching(backend, programs, problem, on).sketch(SketchRequest.of(signs))
-    got = found.difference, found.middle, found.whole, found.columns, found.results
-    known = _expected(signs, found.weights, *(each.astype(np.float64) for each in (left, right, made)))
-    return all(np.array_equal(*pair) for pair in zip(got, known, strict=True))
+    got = found.difference, found.middle, found.whole, found.columns, found.results, *found.sums
+    of_words = (block_sums(each.reshape(-1).view(np.uint8)) for each in stored)
+    known = *_expected(signs, found.weights, *(each.astype(np.float64) for each in (left, right, made))), *of_words
+    is_right = all(np.array_equal(*pair) for pair in zip(got, known, strict=True))
+    if not is_right:
+        _LOG.warning("sketches of %s are wrong on %s: the host makes them", like.dtype, backend.device.id)
+    return is_right
 
 
 def _expected(signs: Array, weights: Array, left: Array, right: Array, made: Array) -> tuple[Array, ...]:

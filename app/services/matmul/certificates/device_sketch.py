@@ -15,7 +15,8 @@ import numpy as np
 from app.dtypes import Array
 from app.errors import CertificateFailed
 from app.services.matmul.certificates.freivalds import Sketch
-from app.services.matmul.certificates.word_sums import WordSums, sums_of
+from app.services.matmul.certificates.word_sums import WordSums
+from app.tuning.verify.block_sums import block_sums
 from app.worker.serving.sketch import DeviceSketch, SketchRequest
 from kernels.device import Device
 from kernels.freivalds import BLOCK_BYTES, WIDTH
@@ -86,7 +87,7 @@ class SketchOnDevice:
 
         def check(start: int, end: int) -> None:
             first = start // BLOCK_BYTES
-            here = sums_of(c[start:end])
+            here = block_sums(c[start:end])
             _expect_same("c", here, there[first : first + len(here)], first)
 
         return check

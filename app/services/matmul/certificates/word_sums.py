@@ -9,9 +9,9 @@ import numpy as np
 
 from app.dtypes import Array
 from app.services.matmul.certificates.reading import StreamedRead
+from app.tuning.verify.block_sums import block_sums
 from kernels.freivalds import BLOCK_BYTES
 
-_WORD: Final = 8
 _TOGETHER: Final = 64  # sums of a block, whose 4 MiB are read in a fraction of a millisecond
 
 
@@ -33,16 +33,5 @@ class WordSums(StreamedRead[slice]):
             yield min(stop * BLOCK_BYTES, nbytes), [slice(start, stop)]
 
     def _add(self, block: slice) -> int:
-        self.sums[block] = sums_of(self._bytes[block.start * BLOCK_BYTES : block.stop * BLOCK_BYTES])
+        self.sums[block] = block_sums(self._bytes[block.start * BLOCK_BYTES : block.stop * BLOCK_BYTES])
         return len(self.sums[block])
-
-
-def sums_of(read: Array) -> Array:
-    """The sums of the words of each BLOCK_BYTES of some bytes, with zeros past their end."""
-    whole = read.nbytes // BLOCK_BYTES
-    even = read[: whole * BLOCK_BYTES].view(np.uint64).reshape(whole, BLOCK_BYTES // _WORD)
-    rest = read[whole * BLOCK_BYTES :]
-    padded = np.zeros(-(-rest.nbytes // _WORD) * _WORD, np.uint8)
-    padded[: rest.nbytes] = rest
-    ends = [padded.view(np.uint64).sum(keepdims=True)] if rest.nbytes else []
-    return np.concatenate([even.sum(1), *ends])
