@@ -71,7 +71,8 @@ def _moved(requests: Iterable[MultiplyRequest]) -> tuple[tuple[MultiplyRequest, 
     plains = []
     for number, request in enumerate(requests):
         at = starts[2 * number], starts[2 * number + 1], starts[len(reads) + number]
-        plains.append(MultiplyRequest(request.problem, request.launch, *at, allowed=request.allowed))
+        plain = MultiplyRequest(request.problem, request.launch, *at, allowed=request.allowed)
+        plains.append(replace(plain, sketch=request.sketch))
     return tuple(plains), NodeOperands(tuple(reads), tuple(writes))
 
 

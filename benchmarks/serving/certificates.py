@@ -1,11 +1,12 @@
 """What verify=freivalds costs a product, in pairs on one service: of its device's time, and of what a client waits.
 
 python -m benchmarks.serving.certificates [--sizes 4096 8192] [--dtype float32] [--pairs 10] [--trans a b]
-    [--null SECONDS] [--before CHECKOUT] [--arithmetic] [--out FILE]
+    [--null SECONDS] [--before CHECKOUT] [--arithmetic] [--sketch DEVICE] [--out FILE]
 
 Operands and C go through a socket, with and without a certificate. With --null the device takes so many seconds for
 every product and no processor: A is 0, and so is C. With --before another checkout, which has a .venv, serves the same
-products in turn. With --arithmetic nothing is served: the seconds that reading takes here, by threads, are measured.
+products in turn. With --arithmetic nothing is served: the seconds that reading takes here, by threads, are measured;
+with --sketch those that a device takes for each launch of its sketch, and for all of it with its copies.
 """
 
 from __future__ import annotations
@@ -15,20 +16,27 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
+from app.devices.backend import Backend, Operands, WorkerContext
+from app.devices.opencl import OpenCLBackend
+from app.devices.process import WorkerLink
 from app.dtypes import Array, numpy_dtype
-from app.services.matmul import projection
-from app.services.matmul.freivalds import StreamedSketch
+from app.services.matmul.certificates import reading
+from app.services.matmul.certificates.freivalds import StreamedSketch
+from app.services.matmul.certificates.word_sums import WordSums
+from app.worker.serving import sketch
+from app.worker.serving.sketch import SketchRequest
 from benchmarks.harness import service
+from kernels.freivalds import VECTORS, WIDTH, StoredMatrix, project, row_peaks, word_sums
 from kernels.problem import Problem
 from tilewise import Client, Product
 
@@ -47,9 +55,13 @@ def main() -> None:
     parser.add_argument("--null", type=float)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--arithmetic", action="store_true")
+    parser.add_argument("--sketch")
     parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
-    rows = [arithmetic(size, arguments) for size in arguments.sizes] if arguments.arithmetic else served(arguments)
+    if arguments.sketch:
+        rows = sketches(arguments)
+    else:
+        rows = [arithmetic(size, arguments) for size in arguments.sizes] if arguments.arithmetic else served(arguments)
     arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
     print(json.dumps(rows, indent=1))
 
@@ -127,16 +139,75 @@ def arithmetic(size: int, arguments: argparse.Namespace) -> dict[str, object]:
     a, b = operands(size, arguments)
     problem = Problem(size, size, size, 1, arguments.dtype, "strict", "a" in arguments.trans, "b" in arguments.trans)
     c = np.zeros_like(a)
-    took: dict[str, list[tuple[float, float]]] = {"a": [], "b": [], "c": []}
+    took: dict[str, list[tuple[float, float]]] = {"a": [], "b": [], "c": [], "words": []}
     for _ in range(arguments.pairs):
         streamed = StreamedSketch(problem, a, b, c, norms=a.itemsize == 2)
         for name, seconds in took.items():
+            read = WordSums(b).wait if name == "words" else partial(streamed.read, name)
             started, busy = perf_counter(), process_time()
-            streamed.read(name)
+            read()
             seconds.append((perf_counter() - started, process_time() - busy))
     rates = [{name: a.nbytes / median(each[i] for each in both) / 1e9 for name, both in took.items()} for i in (0, 1)]
-    told = {"size": size, "dtype": arguments.dtype, "threads": projection.threads()}
+    told = {"size": size, "dtype": arguments.dtype, "threads": reading.threads()}
     return told | {"gigabytes_a_second": rates[0], "gigabytes_a_second_of_a_core": rates[1]}
+
+
+def sketches(arguments: argparse.Namespace) -> list[dict[str, object]]:
+    """A row of each size, on a device that this process holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        backend = opened(arguments.sketch, Path(folder))
+        rows = [sketched(size, arguments, WorkerContext(backend, memoryview(b""))) for size in arguments.sizes]
+        backend.close()
+    return rows
+
+
+def sketched(size: int, arguments: argparse.Namespace, held: WorkerContext) -> dict[str, object]:
+    """Milliseconds of each launch of a device's sketch by its own clock, and of all of it by the wall's."""
+    a, b = operands(size, arguments)
+    problem = Problem(size, size, size, 1, arguments.dtype, "strict", "a" in arguments.trans, "b" in arguments.trans)
+    backend = held.backend
+    on = Operands(*map(backend.upload, (a, b, np.zeros_like(a))))
+    signs = SketchRequest.of(np.random.default_rng(size).choice([-1, 1], (VECTORS, size)))
+    look = sketch.prepared(held, cast("WorkerLink", Alone()), problem, signs, 60.0)
+    if look is None:
+        raise SystemExit(f"{arguments.sketch} makes no sketches")
+    wall = [found.seconds for found in (look(on) for _ in range(arguments.pairs)) if found is not None]
+    of_a, of_b = (StoredMatrix(size, size, 1, arguments.dtype, name in arguments.trans) for name in "ab")
+    out = backend.allocate(size * WIDTH * 8)
+    factors = backend.upload(np.ones((size, WIDTH)))
+    launches = {
+        "peaks": (row_peaks(of_a), Operands(out, on.a, out)),
+        "project_a": (project(of_a), Operands(factors, on.a, out)),
+        "project_b": (project(of_b), Operands(factors, on.b, out)),
+        "word_sums": (word_sums(b.nbytes), Operands(on.b, out, out)),
+    }
+    took = {
+        name: backend.time(backend.compile(launch.build), launch, [given] * arguments.pairs, "events")
+        for name, (launch, given) in launches.items()
+    }
+    told = {"size": size, "dtype": arguments.dtype, "device": backend.device.name, "sketch_ms": 1e3 * median(wall)}
+    return told | {f"{name}_ms": 1e3 * median(seconds) for name, seconds in took.items()}
+
+
+def opened(device: str, cache: Path) -> Backend:
+    """A device, held by this process."""
+    if device.startswith("opencl"):
+        return OpenCLBackend(device, cache)
+    from app.devices.cuda import CudaBackend  # noqa: PLC0415 - only where there is a GPU
+
+    return CudaBackend(device, cache)
+
+
+class Alone:
+    """A link of a worker whose device nobody else wants, and who waits for nothing."""
+
+    def phase(self, stage: str, deadline: float) -> None:
+        """Name a phase."""
+
+    def lease(self, deadline: float) -> AbstractContextManager[None]:
+        """Have the device."""
+        del deadline
+        return nullcontext()
 
 
 if __name__ == "__main__":

@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 
 from app.dtypes import Array
+from app.services.matmul.certificates import device_sketch
 from app.services.matmul.chunked_transfer import LARGE, PIECE
+from app.worker.serving import chunked_transfer
 from benchmarks.serving import nulldevice
 from tests.support.api import service_in_process
 from tests.support.api.service_in_process import Running, begun, posted, running
 from tests.support.api.wire_server import Answers, chance_of
+from tests.support.services import flipped_bits
 from tests.support.waiting import until
 
 NAIVE = "kernel=naive"
@@ -282,3 +285,48 @@ def test_a_large_product_is_certified_as_it_arrives_and_leaves_its_device(pocl: 
     assert np.array_equal(np.frombuffer(body, np.float32).reshape(3000, 2900), a @ b)
     assert told["x-certificate"].startswith("freivalds; ")
     assert {"d2h", "verify"} <= {each.partition(";")[0].strip() for each in told["server-timing"].split(",")}
+
+
+@pytest.fixture
+def sketching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the processor make the sketches of its products."""
+    monkeypatch.setattr(device_sketch, "PLATFORMS", frozenset({"opencl"}))
+
+
+LONG_C = "m=3000&n=3100&k=600&verify=freivalds"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("sketching")
+@pytest.mark.parametrize("turned", ["", "&trans_a=true&trans_b=true"])
+def test_a_large_product_is_certified_on_its_device_and_leaves_while_it_is_copied(pocl: Running, turned: str) -> None:
+    a, b = integers(3000, 600), integers(600, 3100)
+    status, told, body = posted(pocl, LONG_C + turned, *((a.T.copy(), b.T.copy()) if turned else (a, b)))
+    assert status == 200, body
+    assert np.array_equal(np.frombuffer(body, np.float32).reshape(3000, 3100), a @ b)
+    assert told["x-certificate"].startswith("freivalds; ")
+    phases = {each.partition(";")[0].strip() for each in told["server-timing"].split(",")}
+    assert ("verify" in phases, "d2h" in phases) == (True, False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("sketching")
+def test_a_c_that_is_another_on_its_way_is_never_answered_to_its_end(
+    pocl: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked_transfer, "download_chunk", flipped_bits.on_the_way)
+    a, b = integers(3000, 600), integers(600, 3100)
+    _, told, body = posted(pocl, LONG_C, a, b)
+    assert len(body) < int(told["content-length"]) == 3000 * 3100 * 4
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("sketching")
+def test_a_c_of_a_form_that_is_read_before_it_is_sent_is_refused_whole(
+    pocl: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked_transfer, "download_chunk", flipped_bits.on_the_way)
+    a, b = integers(3000, 600), integers(600, 3100)
+    status, _, body = posted(pocl, LONG_C, a, b, Accept="application/x-npz")
+    assert status == 500
+    assert b"C differs between host and device" in body

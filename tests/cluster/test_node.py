@@ -17,11 +17,14 @@ from app.devices.lease import Priority
 from app.devices.slab import Slab, SlabRegion
 from app.dtypes import Array
 from app.errors import Unsupported
+from app.tuning.verify.block_sums import block_sums
 from app.worker.serving import batched, chunked_transfer, ipc, product
 from app.worker.serving.device_memory import Panel, TileTransfer
 from app.worker.serving.product import MultiplyRequest
+from app.worker.serving.sketch import SketchRequest
 from kernels import CATALOGUE
 from kernels.device import Device
+from kernels.freivalds import VECTORS
 from kernels.launch import Launch
 from kernels.problem import Problem
 
@@ -99,6 +102,18 @@ def test_a_tile_is_made_from_rows_that_lie_apart(node: tuple[NodeActor, Device],
     made(node, slab, product.multiply, request)
     assert np.array_equal(c[:48, 40:], a[:48] @ b[:, 40:])
     assert np.array_equal(c[:, :40], before[:, :40])
+
+
+@pytest.mark.rotating
+def test_the_node_that_makes_a_product_makes_its_sketch(node: tuple[NodeActor, Device], slab: Slab) -> None:
+    a, b, c = operand(slab, 0, (48, 32), 1), operand(slab, 8192, (32, 40), 2), operand(slab, 16384, (48, 40), 3)
+    asked = SketchRequest.of(np.random.default_rng(1).choice([-1, 1], (VECTORS, 48)))
+    request = MultiplyRequest(PROBLEM, launch(node[1]), 0, 8192, 16384, sketch=asked)
+    found = made(node, slab, product.multiply, request).value.sketch
+    assert not found.difference.any()
+    assert np.allclose(found.columns[0], np.linalg.norm(b, axis=0))
+    for sums, matrix in zip(found.sums, (a, b, c), strict=True):
+        assert np.array_equal(sums, block_sums(matrix.reshape(-1).view(np.uint8)))
 
 
 def test_products_of_one_launch_are_made_together(node: tuple[NodeActor, Device], slab: Slab) -> None:

@@ -10,7 +10,11 @@ from app.devices.process import Worker
 from tests.support.devices import child_functions
 from tests.support.devices.child_factory import Making
 
-pytest.register_assert_rewrite("tests.support.devices.backend_contract", "tests.support.devices.device_functions")
+pytest.register_assert_rewrite(
+    "tests.support.devices.backend_contract",
+    "tests.support.devices.device_functions",
+    "tests.support.devices.sketch_contract",
+)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from app.devices.slab import Slab
 from app.errors import TooLarge
 from app.server.thread_pool import RequestThreads
 from app.services.matmul.buffers import OperandBuffers
-from app.services.matmul.certificates import Certifier
+from app.services.matmul.certificates.certificate import Certifier
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import ResidentMatrix
 from app.services.principal import Principal

@@ -10,7 +10,7 @@ from anyio import CancelScope
 
 from app.api.body.stream import Body
 from app.server.thread_pool import RequestThreads
-from app.services.matmul.certificates import Certifier
+from app.services.matmul.certificates.certificate import Certifier
 from app.services.matmul.chunked_transfer import PIECE, ChunkedTransfer
 
 

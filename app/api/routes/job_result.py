@@ -20,7 +20,7 @@ from app.api.state import service_of, threads_of
 from app.dtypes import Array, numpy_dtype
 from app.errors import TooLarge
 from app.server.thread_pool import RequestThreads
-from app.services.matmul.certificates import Certificate
+from app.services.matmul.certificates.certificate import Certificate
 from app.store.records import JobRecord
 
 _MEMBERS: Final = ("dtype", "kernel", "config", "match", "instructions", "precision", "declined", "certificate")

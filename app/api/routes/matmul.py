@@ -203,8 +203,8 @@ async def matmul(request: Request) -> Response:
             return await accepted(request, buffers, sink.options, stack, prefer, npy.MEDIA if options.c else media)
         if answer == json_matrix.MEDIA and not options.c:
             json_matrix.check_answer(buffers.problem, sink.options.convert)
-        if transfer is not None and answer in _FLOWING and not options.c and sink.options.verify is None:
-            transfer.keep_on_device()
+        if transfer is not None and answer in _FLOWING and not options.c:
+            transfer.keep_on_device(streamed=True)
         received = perf_counter() - started
         product = await product_of(request, buffers, *sink.options.how)
         seconds = {"receive": received, **product.seconds}

@@ -85,7 +85,7 @@ class DynamicBatcher:
         operand, which need not be uploaded, is made alone. Raises Cancelled, and what `product.multiply` raises.
         """
         small = request.launch is not None and request.problem.bytes <= _SMALL and request.keys == (None, None, None)
-        small = small and request.tile is None
+        small = small and request.tile is None and request.sketch is None
         queue = self._queues[unit.device.id]
         may_batch = small and self._max_batch > 1
         entry = QueuedProduct(queue, request, token, may_batch, threading.Event(), principal=principal)

@@ -13,10 +13,12 @@ from app.dtypes import Array
 from app.errors import DeviceError
 from app.observability.tracing import Attributes, trace_phases
 from app.services.matmul.admission import AdmissionTicket
-from app.services.matmul.certificates import Certificate, Certifier
+from app.services.matmul.certificates.certificate import Certificate, Certifier
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import PendingMatrix
 from app.worker.serving.device_memory import TileTransfer
+from app.worker.serving.product import MultiplyResult
+from app.worker.serving.sketch import SketchRequest
 from kernels.device import Device
 from kernels.problem import Problem
 
@@ -94,6 +96,17 @@ class OperandBuffers:
         pending = self.pending_result
         return (self.region, pending.resident.region) if pending else (self.region,)
 
+    @property
+    def asked_sketch(self) -> SketchRequest | None:
+        """What the device is asked to find of the product where it makes it; nothing of a tile."""
+        on_device = self.certifier.on_device if self.certifier is not None and self.tile is None else None
+        return on_device.request if on_device is not None else None
+
+    def take_sketch(self, result: MultiplyResult) -> None:
+        """Keep what the device has found, if it was asked."""
+        if self.certifier is not None and self.certifier.on_device is not None and self.tile is None:
+            self.certifier.on_device.take(result.sketch)
+
     def is_lost_tile(self, error: DeviceError) -> bool:
         """Whether it is a tile whose device was lost with what it held: it is dealt anew."""
         return self.tile is not None and bool(error.facts.get("outside"))
@@ -139,14 +152,26 @@ class Product:
     def certified(self, certifier: Certifier, transfer: ChunkedTransfer | None) -> Product:
         """The product with the certificate of C, which is there, or is read as it comes from the device.
 
+        Of one that the device has seen, C may stay there to be streamed: each chunk is compared with it as it comes.
         Raises CertificateFailed, ChildDied if C is gone with the worker that made it, and DeviceError.
         """
-        started, copied = perf_counter(), 0.0
+        started, copied, on_device = perf_counter(), 0.0, certifier.on_device
+        if transfer is not None and transfer.is_streamed and transfer.pending_result_bytes and on_device is not None:
+            certificate = certifier.early(self.precision)
+            if certificate is not None:
+                transfer.expect(on_device.check_of_c())
+                return self._with(certificate, started, perf_counter() - started + on_device.seconds)
+        certifier.begin(self.precision)
         while transfer is not None and transfer.pending_result_bytes:
             certifier.advance("c", transfer.download_next())
             copied = transfer.d2h
         certifier.advance("c")
         certificate, took = certifier.certificate(self.precision), perf_counter() - started - copied
+        took += on_device.seconds if on_device is not None else 0.0
+        return self._with(certificate, started, took, copied)
+
+    def _with(self, certificate: Certificate, started: float, took: float, copied: float = 0.0) -> Product:
+        """The product with its certificate, which took so long after it was made, beside copies."""
         phases = {"d2h": self.seconds.get("d2h", 0.0) + copied} if copied else {}
         trace_phases(started, [*phases.items(), ("verify", took)])
         return replace(self, certificate=certificate, seconds=self.seconds | phases | {"verify": took})

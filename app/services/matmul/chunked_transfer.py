@@ -60,7 +60,8 @@ class ChunkedTransfer:
     ) -> None:
         """`sent` and `c` are bytes and slab offset of each operand in the body, and of C."""
         whole = sum(nbytes for nbytes, _ in sent.values())
-        self.unit, self.d2h = unit, 0.0
+        self.unit, self.d2h, self.is_streamed = unit, 0.0, False
+        self._check: Callable[[int, int], None] | None = None
         self._cache = cache
         self._operands = {name: _Operand(cache.new_key(), *each) for name, each in sent.items() if whole > LARGE}
         self._c, self._may_stay = _Operand(cache.new_key(), *c), False
@@ -106,9 +107,13 @@ class ChunkedTransfer:
         """Upload nothing more."""
         self._is_open = False
 
-    def keep_on_device(self) -> None:
-        """Let a large C stay on its device, to be downloaded chunk by chunk."""
-        self._may_stay = self._c.nbytes > LARGE
+    def keep_on_device(self, *, streamed: bool = False) -> None:
+        """Let a large C stay on its device, to be downloaded chunk by chunk; `streamed`, while its answer is sent."""
+        self._may_stay, self.is_streamed = self._c.nbytes > LARGE, self.is_streamed or streamed
+
+    def expect(self, check: Callable[[int, int], None]) -> None:
+        """Have `check` look at C's bytes, from one to another, once they are in the slab."""
+        self._check = check
 
     def attach_to(self, request: MultiplyRequest, unit: Unit) -> MultiplyRequest:
         """The request with the keys of what its device has already, and of C if it stays there; ends the uploads."""
@@ -136,7 +141,7 @@ class ChunkedTransfer:
     def download_next(self) -> int:
         """Copy the next chunk of C into the slab; gives how many of its first bytes are there.
 
-        Raises ChildDied if C is gone with the worker that made it, and DeviceError if the device failed.
+        Raises ChildDied if C is gone with the worker that made it, DeviceError if the device failed, and as the check.
         """
         with self._copying:
             unit, piece, started = self._held[self._c.key], self._c.next(), perf_counter()
@@ -146,6 +151,8 @@ class ChunkedTransfer:
             self.d2h += perf_counter() - started
             if piece.end == piece.whole:
                 del self._held[piece.key]
+            if self._check is not None:
+                self._check(piece.at, piece.end)
             return piece.end
 
     def close(self) -> None:

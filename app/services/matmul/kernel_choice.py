@@ -124,11 +124,9 @@ class KernelChoice:
     def request(self, buffers: OperandBuffers, allowed: float) -> MultiplyRequest:
         """What is asked of a serving worker."""
         after = (choice.request(each, allowed) for each, choice in zip(buffers.following, self.following, strict=False))
-        where = (*buffers.offsets, buffers.keys)
+        request = MultiplyRequest(self.problem, self.launch, *buffers.offsets, buffers.keys, allowed=allowed)
         following = tuple(after) if self.following else ()
-        return MultiplyRequest(
-            self.problem, self.launch, *where, allowed=allowed, tile=buffers.tile, following=following
-        )
+        return replace(request, tile=buffers.tile, following=following, sketch=buffers.asked_sketch)
 
     def product(self, unit: Unit, result: MultiplyResult, together: int, started: float, build: float = 0.0) -> Product:
         """What made a product: `together` is its batch, `started` when it was asked for, by perf_counter.

@@ -24,7 +24,7 @@ from app.services.best.quarantine import Quarantine
 from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.matmul.batching import BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import NOWHERE, OperandBuffers, Product
-from app.services.matmul.certificates import Certifier
+from app.services.matmul.certificates.certificate import Certifier
 from app.services.matmul.chunked_transfer import LARGE, ChunkedTransfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.device_queue import CancelToken
@@ -121,19 +121,16 @@ class MatmulService:
             self.admission.admitted(problem.bytes, device_id, principal, self.memory.device_bytes(problem)) as ticket,
             self._slab_bytes(sum(rooms), committed) as region,
         ):
-            start = region.offset
-            starts = (start, start + rooms[0], start + rooms[0] + rooms[1])
-            pairs = list(zip(kept, starts, strict=True))
-            at_a, at_b, at_c = (each.region.offset if each else at for each, at in pairs)
+            starts = (region.offset, region.offset + rooms[0], region.offset + rooms[0] + rooms[1])
+            at_a, at_b, at_c = (each.region.offset if each else at for each, at in zip(kept, starts, strict=True))
             view_a = _empty(problem) if a else self._view(at_a, problem.a_shape, problem)
             view_b = _empty(problem) if b else self._view(at_b, problem.b_shape, problem)
             view_c = self._view(at_c, (problem.m, problem.n), problem)
             key_a, key_b, key_c = (each.key if each else None for each in kept)
             keys, offsets = (key_a, key_b, key_c), (at_a, at_b, at_c)
-            operands = {"a": (view_a.nbytes, at_a), "b": (view_b.nbytes, at_b)}
-            sent = {name: each for name, each in operands.items() if each[0]}
-            unit = self._fleet.unit(ticket.device)
-            copies = self.device_cache, unit, sent, (view_c.nbytes, at_c)
+            operands = zip("ab", (view_a, view_b), (at_a, at_b), strict=True)
+            sent = {name: (view.nbytes, at) for name, view, at in operands if view.size}
+            copies = self.device_cache, self._fleet.unit(ticket.device), sent, (view_c.nbytes, at_c)
             is_large = plan.tiles is None and max(view_a.nbytes + view_b.nbytes, view_c.nbytes) > LARGE
             with closing(ChunkedTransfer(*copies)) if is_large else nullcontext() as transfer:
                 views = view_a, view_b, view_c
@@ -173,9 +170,11 @@ class MatmulService:
 
     def certifier(self, buffers: OperandBuffers) -> Certifier:
         """What certifies a product, from the time on at which its operands begin to arrive; its user closes it."""
-        problem, shape = buffers.problem, (buffers.problem.m, buffers.problem.n)
-        places = zip(buffers.offsets, (problem.a_shape, problem.b_shape, shape), strict=True)
-        return buffers.certifier or Certifier(problem, *(self._view(at, each, problem) for at, each in places))
+        problem = buffers.problem
+        places = zip(buffers.offsets, (problem.a_shape, problem.b_shape, (problem.m, problem.n)), strict=True)
+        devices = () if buffers.plan.tiles else tuple(unit.device for unit in self._fleet.units)
+        views = (self._view(*each, problem) for each in places)
+        return buffers.certifier or Certifier(problem, *views, devices=devices)
 
     def multiply(
         self,
@@ -194,6 +193,7 @@ class MatmulService:
         token, certifier = token or CancelToken(), self.certifier(buffers) if verify else None
         with closing(certifier) if certifier else nullcontext():
             if certifier is not None:
+                buffers = replace(buffers, certifier=certifier)
                 certifier.operands_are_there()
                 if buffers.transfer is not None and buffers.pending_result is None:
                     buffers.transfer.keep_on_device()
@@ -348,6 +348,7 @@ class MatmulService:
         request = transfer.attach_to(request, unit) if transfer else request
         result, together = self._batcher.run(unit, request, token, buffers.principal)
         self._builds.learn(unit, choice.launch)
+        buffers.take_sketch(result)
         if transfer and not result.decline_flags:
             transfer.mark_used(request)
         self._account(buffers, result.spent / together)

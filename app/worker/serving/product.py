@@ -16,8 +16,10 @@ from app.devices.process import WorkerLink
 from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed, WrongResult
 from app.tuning.verify import tolerance
+from app.worker.serving import sketch
 from app.worker.serving.chunked_transfer import COPYING, transfers_of
 from app.worker.serving.device_memory import DeviceBufferCache, TileTransfer, bytes_at
+from app.worker.serving.sketch import DeviceSketch, Look, SketchRequest
 from app.worker.serving.tile_pipeline import TilePipeline, TileWork, run
 from app.worker.state import ProgramCache
 from kernels import CATALOGUE
@@ -63,21 +65,13 @@ class MultiplyRequest:
     allowed: float = COMPILING
     tile: TileTransfer | None = None
     following: tuple[MultiplyRequest, ...] = ()
+    sketch: SketchRequest | None = None
 
     def __reduce_ex__(self, _: Any) -> tuple[Callable[..., MultiplyRequest], tuple[Any, ...]]:
         """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
         launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
-        rest = (
-            self.keys,
-            self.budget,
-            self.evict,
-            self.uploaded,
-            self.result_key,
-            self.allowed,
-            self.tile,
-            self.following,
-        )
-        return _request, (launch, self.a, self.b, self.c, *rest)
+        rest = self.keys, self.budget, self.evict, self.uploaded, self.result_key, self.allowed, self.tile
+        return _request, (launch, self.a, self.b, self.c, *rest, self.following, self.sketch)
 
 
 @lru_cache(_KNOWN)
@@ -102,7 +96,7 @@ class MultiplyResult:
     `loaded` counts the resident operands that had to be copied; `kept` are the keys there are copies of afterwards.
     `decline_flags` are the kernel's verdict: unless they are 0, C is unchanged. A C that is `on_device` was not copied
     back. `build` is the seconds of compiling and verifying, at a launch's first use. `following` are the results of the
-    tiles that were made with it.
+    tiles that were made with it. `sketch` is None unless one was asked for and the device made it.
     """
 
     h2d: float
@@ -114,6 +108,7 @@ class MultiplyResult:
     on_device: bool = False
     build: float = 0.0
     following: tuple[MultiplyResult, ...] = ()
+    sketch: DeviceSketch | None = None
 
     @property
     def spent(self) -> float:
@@ -132,6 +127,7 @@ class MultiplyResult:
             self.on_device,
             self.build,
             self.following,
+            self.sketch,
         )
 
 
@@ -146,13 +142,16 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
     if request.tile is not None:
         return _multiply_tiles(held, link, request)
     program, build = _program(held, link, request)
+    asked = request.sketch
+    look = None if asked is None else sketch.prepared(held, link, request.problem, asked, request.allowed)
+    tools = _Tools(program, build, look)
     with link.lease(deadline(held.backend, request), last=True):
         try:
-            return _made(held, cache, program, request, build)
+            return _made(held, cache, request, tools)
         except LaunchFailed as error:
             if error.facts.get("fatal", True) or not _made_room(held, request, request.keys):
                 raise
-        return _made(held, cache, program, request, build)
+        return _made(held, cache, request, tools)
 
 
 def _multiply_tiles(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) -> MultiplyResult:
@@ -213,9 +212,16 @@ def _tiles_made(
     return replace(first, kept=cache.keys, following=tuple(more))
 
 
-def _made(
-    held: WorkerContext, cache: DeviceBufferCache, program: Program | None, request: MultiplyRequest, build: float
-) -> MultiplyResult:
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """What a product is made with: its program, the seconds that it took to have it, and what looks at C, if asked."""
+
+    program: Program | None
+    build: float
+    look: Look | None
+
+
+def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyRequest, tools: _Tools) -> MultiplyResult:
     problem, backend = request.problem, held.backend
     key_a, key_b, key_c = request.keys
     c = backend.allocate(problem.c_bytes)
@@ -224,10 +230,12 @@ def _made(
     a = _sent(held, request, 0) or _operand(held, cache, request, key_a, request.a, problem.a_bytes)
     b = _sent(held, request, 1) or _operand(held, cache, request, key_b, request.b, problem.b_bytes)
     copied = perf_counter()
-    declined = run(backend, program, request.launch, problem, Operands(a, b, c))
+    declined = run(backend, tools.program, request.launch, problem, Operands(a, b, c))
     launched = perf_counter()
     if declined:
-        return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=build)
+        return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=tools.build)
+    seen = None if tools.look is None else tools.look(Operands(a, b, c))
+    looked = perf_counter()
     if request.uploaded != NOT_UPLOADED:
         transfers_of(held).forget(request.uploaded)
     if request.result_key is None:
@@ -235,11 +243,11 @@ def _made(
     else:
         transfers_of(held).keep_result(request.result_key, c)
     spent = MultiplyResult(
-        copied - started, launched - copied, perf_counter() - launched, loaded, on_device=request.result_key is not None
+        copied - started, launched - copied, perf_counter() - looked, loaded, on_device=request.result_key is not None
     )
     if key_c is not None and cache.make_room(problem.c_bytes, request.budget, request.keys):
         cache.put(key_c, c)
-    return replace(spent, kept=cache.keys, build=build)
+    return replace(spent, kept=cache.keys, build=tools.build, sketch=seen)
 
 
 def _sent(held: WorkerContext, request: MultiplyRequest, which: int) -> Buffer | None:

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from math import prod
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from app.dtypes import Array
-from app.errors import Cancelled
+from app.services.matmul.certificates.reading import StreamedRead
+from app.tuning.verify.row_weights import RowWeights
+from kernels.freivalds import CHUNK
 
-CHUNK: Final = 256  # terms that are added up at once: of m terms, an addition goes through 256 + m / 256 roundings
 _BLOCK: Final = 2**18  # elements of a block, which is 2 MiB of float64 and stays in a core's cache
 _ALONE: Final = 2**18  # multiplications that OpenBLAS makes in the thread that asks: it wakes its own for more
-_THREADS: Final = 16  # at most: each takes the interpreter's lock ten times a block
-_NICE: Final = 5  # products without a certificate go first
-_SAMPLE: Final = 256  # elements by which a row's size is told
-_MOST: Final = 500  # the power of a weight, whose square is a float64 still
-_ALIKE: Final = 4  # powers of two by which rows may differ that count alike: scaling takes a pass over a block
 
 Block: TypeAlias = tuple[slice, slice, slice]  # of batches, of terms, of columns
 _of_thread: Final = threading.local()
 
 
-def _lower_priority() -> None:
-    with suppress(OSError):  # a sandbox may refuse it
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-
-
-def threads() -> int:
-    """How many threads read at once, at most."""
-    return min(_THREADS, len(os.sched_getaffinity(0)))
-
-
-# Starts no thread before the first certificate. Blocks of all products take turns.
-_threads: Final = ThreadPoolExecutor(threads(), "certificate", _lower_priority)
-
-
-class Projection:
+class Projection(StreamedRead[Block]):
     """`left` [r, rows], or [batch, r, rows], times a matrix [batch, rows, columns], in float64, in threads of its own.
 
     The matrix is C-contiguous, or each of the batch is the transpose of such a one. Blocks are taken as `advance` says
@@ -69,103 +48,20 @@ class Projection:
         self._matrix, self._left, self._norms, self._finite = matrix, left, norms, finite
         self._weights, self._learns = weights, learns and weights is not None
         self._is_turned = matrix.strides[2] != matrix.itemsize and self._columns > 1
-        self._panels = self._in_order()
-        self._panel = next(self._panels, None)
-        self._there, self._is_open, self._is_stopped = 0, after is None, False
-        self._running, self._left_over = 0, matrix.size
-        self._failed: BaseException | None = None
-        self._turn, self._told = threading.Lock(), threading.Condition()
-        self._followers: list[Callable[[], None]] = []
-        if after is not None:
-            after.then(self._open)
+        super().__init__(matrix.nbytes, matrix.size, self._in_order(), after)
 
-    def advance(self, nbytes: int) -> None:
-        """Take note that the first `nbytes` of the matrix are there; blocks nobody."""
-        if nbytes > self._there:
-            self._there = nbytes
-            self._spread_soon()
-
-    def then(self, follow: Callable[[], None]) -> None:
-        """Call `follow`, which blocks nobody, once everything is summed up."""
-        with self._told:
-            if self._left_over:
-                self._followers.append(follow)
-                return
-        follow()
-
-    def wait(self) -> None:
-        """Wait until everything is summed up, of a matrix that is there; raises Cancelled once it is stopped."""
-        self.advance(self._matrix.nbytes)
-        with self._told:
-            self._told.wait_for(lambda: not self._left_over or self._is_stopped)
-            if self._failed is not None:
-                raise self._failed
-            if self._left_over:
-                raise Cancelled("the product was cancelled")
-
-    def stop(self) -> None:
-        """Read nothing more: no thread reads the matrix once this returns."""
-        with self._told:
-            self._is_stopped = True
-            self._told.notify_all()
-            self._told.wait_for(lambda: not self._running)
-
-    @contextmanager
-    def _reading(self) -> Iterator[bool]:
-        """Whether the matrix may be read in the block, which `stop` waits for."""
-        with self._told:
-            may = not self._is_stopped
-            self._running += may
-        try:
-            yield may
-        finally:
-            with self._told:
-                self._running -= may
-                self._told.notify_all()
-
-    def _open(self) -> None:
-        self._is_open = True
-        self._spread_soon()
-
-    def _spread_soon(self) -> None:
-        if self._is_open and not self._is_stopped:
-            _threads.submit(self._spread)
-
-    def _spread(self) -> None:
-        """Give the blocks of all panels that are there to threads."""
-        with self._reading() as may, self._turn:
-            while may and self._panel is not None and self._panel[0] <= self._there:
-                if self._weights is not None and self._learns:
-                    self._learn(self._panel[1], self._weights)
-                for block in self._panel[1]:
-                    _threads.submit(self._take, block)
-                self._panel = next(self._panels, None)
+    def _expect(self, blocks: list[Block]) -> None:
+        """Have the rows weighed of which a panel has the first elements."""
+        if self._weights is not None and self._learns:
+            self._learn(blocks, self._weights)
 
     def _learn(self, blocks: list[Block], weights: RowWeights) -> None:
-        """Have the rows weighed of which a panel has the first elements."""
         batches, terms, columns = blocks[0]
         if self._is_turned:
             for _, rows, _ in blocks:
                 weights.learn(batches, rows, self._matrix[batches, rows, columns])
         else:
             weights.learn(batches, terms, self._matrix[batches, terms])
-
-    def _take(self, block: Block) -> None:
-        size, error = 0, None
-        with self._reading() as may:
-            try:
-                size = self._add(block) if may else 0
-            except BaseException as failure:  # noqa: BLE001 - it is raised where the result is waited for
-                error = failure
-        with self._told:
-            self._left_over -= size
-            if error is not None:
-                self._failed, self._is_stopped = error, True
-            is_over = bool(size) and not self._left_over
-            self._told.notify_all()
-        if is_over:
-            for follow in self._followers:
-                follow()
 
     def _in_order(self) -> Iterator[tuple[int, list[Block]]]:
         """Panels in the order in which they are stored: the byte that each ends before, and its blocks."""
@@ -203,50 +99,6 @@ class Projection:
                 if squares is not None:
                     self.squares[batches, columns] += squares
         return read.size
-
-
-class RowWeights:
-    """Powers of two by which the rows of op(A) count alike, told by some elements of each that came first.
-
-    Rows of which all seen is 0 or something is not finite, and those that are within a factor of 16 of the first, have
-    the weight 1. Whatever the weights are, a bound that counts them holds.
-    """
-
-    def __init__(self, batch: int, rows: int) -> None:
-        self.weights, self._first = np.ones((batch, rows)), np.zeros(batch, np.int64)
-        self._are_known, self._are_one = np.zeros((batch, rows), bool), True
-
-    def only(self, rows: Array) -> RowWeights:
-        """These weights of some rows [batch, rows], and 0 of the others."""
-        found = RowWeights(*self.weights.shape)
-        found.weights, found._are_known, found._are_one = np.where(rows, self.weights, 0.0), self._are_known, False
-        return found
-
-    def apply(self, batches: slice, rows: slice, values: Array) -> None:
-        """Scale the rows of a block in place."""
-        if self._are_one:
-            return
-        found = self.weights[batches, rows]
-        if (found != 1).any():
-            np.multiply(values, found[:, :, None], out=values)
-
-    def learn(self, batches: slice, rows: slice, there: Array) -> None:
-        """Look at the first elements that are there of rows that were not looked at; no two threads at once."""
-        if self._are_known[batches, rows].all():
-            return
-        step = max(1, there.shape[2] // _SAMPLE)
-        with np.errstate(all="ignore"):
-            largest = np.abs(there[:, :, ::step].astype(np.float64)).max(2)
-        exponents = np.where(np.isfinite(largest), np.frexp(largest)[1], 0)
-        seen = np.isfinite(largest) & (largest > 0)
-        for number, exponent, known in zip(range(batches.start, batches.stop), exponents, seen, strict=True):
-            if not self._are_known[number].any() and known.any():
-                self._first[number] = exponent[known][0]
-            apart = exponent - self._first[number]
-            apart[~known | (np.abs(apart) <= _ALIKE)] = 0
-            self.weights[number, rows] = np.ldexp(1.0, np.clip(-apart, -_MOST, _MOST))
-            self._are_one = self._are_one and not apart.any()
-        self._are_known[batches, rows] = True
 
 
 def project(

@@ -1,4 +1,4 @@
-"""Freivalds' check: random vectors r, and r C compared with (r op(A)) op(B) on the host, in float64.
+"""Freivalds' check: random vectors r, and r C compared with (r op(A)) op(B), in float64; here the host's part.
 
 R. Freivalds, Probabilistic machines can use less running time, IFIP 1977. With vectors on the left each matrix is read
 in the order in which it arrives: A, B, then C. What is not finite is left out, and looked at on its own.
@@ -15,11 +15,13 @@ import numpy as np
 
 from app.dtypes import Array
 from app.errors import Cancelled
-from app.services.matmul.projection import Projection, RowWeights, project
+from app.services.matmul.certificates.projection import Projection, project
+from app.tuning.verify.row_weights import RowWeights
 from app.tuning.verify.tolerance import Piece, applied, pieces
+from kernels.freivalds import VECTORS
 from kernels.problem import Problem
 
-ROUNDS: Final = 16  # vectors; an error that is above the bound is missed once in 2**16 times at most
+ROUNDS: Final = VECTORS  # an error that is above the bound is missed once in 2**16 times at most
 _LOOK: Final = 2**18  # elements looked at at once
 
 
@@ -27,26 +29,23 @@ _LOOK: Final = 2**18  # elements looked at at once
 class Sketch:
     """What a check knows of op(A) [batch, m, k], op(B) [batch, k, n] and C [batch, m, n], each read once.
 
-    `vectors` [r, m] are +1 and -1, `product` [batch, r, n] is vectors op(A) op(B), `middle` are the norms of
-    vectors op(A) [batch, r], `whole` is op(A)'s own [batch], `columns` those of op(B)'s columns [batch, n].
-    `result` [batch, r, n] is vectors C, `results` the norms of C's columns [batch, n], 0 where nobody asked. In all of
-    these the rows of op(A) and C count times their `weights` [batch, m], 0 where a row is not spoken of. A norm of
-    `columns` that is not finite says that something in that column is not.
+    `vectors` [r, m] are +1 and -1, `difference` [batch, r, n] is vectors C less vectors op(A) op(B), `middle` are the
+    norms of vectors op(A) [batch, r], `whole` is op(A)'s own [batch], `columns` those of op(B)'s columns [batch, n],
+    `results` those of C's, 0 where nobody asked. In all of these the rows of op(A) and C count times their `weights`
+    [batch, m], 0 where a row is not spoken of. A norm of `columns` that is not finite says that something in that
+    column is not; `unknown` [batch, n] are those whose difference says nothing, since one of the two is not finite.
+    `is_finite` says whether both operands are, and C.
     """
 
     vectors: Array
-    product: Array
+    difference: Array
     middle: Array
     whole: Array
     columns: Array
-    result: Array
     results: Array
     weights: Array
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether both operands are finite throughout, and C too."""
-        return all(np.isfinite(each).all() for each in (self.whole, self.columns, self.result))
+    unknown: Array
+    is_finite: bool
 
 
 class StreamedSketch:
@@ -68,9 +67,9 @@ class StreamedSketch:
         self._parts = {"a": left, "b": right, "c": made}
         self.stopped = threading.Event()
 
-    def advance(self, name: str, nbytes: int | None = None) -> None:
-        """Take note that the first `nbytes` of a, b or c are there, or all of it; blocks nobody."""
-        self._parts[name].advance(getattr(self, name).nbytes if nbytes is None else nbytes)
+    def advance(self, name: str, nbytes: int) -> None:
+        """Take note that the first `nbytes` of a, b or c are there; blocks nobody."""
+        self._parts[name].advance(nbytes)
 
     def read(self, name: str) -> None:
         """Read all of a, b or c, which is there, and what is read before it; raises Cancelled once it is stopped."""
@@ -107,9 +106,12 @@ class StreamedSketch:
 
 
 def _sketch(vectors: Array, left: Projection, right: Projection, made: Projection, weights: RowWeights) -> Sketch:
-    middle, whole = np.sqrt(np.square(left.out).sum(2)), np.sqrt(left.squares.sum(1))
-    columns, results = np.sqrt(right.squares), np.sqrt(made.squares)
-    return Sketch(vectors, right.out, middle, whole, columns, made.out, results, weights.weights)
+    with np.errstate(all="ignore"):
+        middle, whole = np.sqrt(np.square(left.out).sum(2)), np.sqrt(left.squares.sum(1))
+        columns, results, difference = np.sqrt(right.squares), np.sqrt(made.squares), made.out - right.out
+    unknown = np.asarray(~(np.isfinite(made.out).all(1) & np.isfinite(right.out).all(1)))
+    is_finite = all(np.isfinite(each).all() for each in (whole, columns, made.out))
+    return Sketch(vectors, difference, middle, whole, columns, results, weights.weights, unknown, is_finite)
 
 
 def unfinished(matrix: Array) -> Iterator[tuple[Piece, Array]]:

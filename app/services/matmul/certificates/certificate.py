@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -10,8 +12,12 @@ import numpy as np
 
 from app.dtypes import Array, numpy_dtype
 from app.errors import CertificateFailed
-from app.services.matmul.freivalds import ROUNDS, StreamedSketch, unfinished
-from app.services.matmul.projection import CHUNK, norms_of_rows, project
+from app.services.matmul.certificates.device_sketch import SketchOnDevice, pays
+from app.services.matmul.certificates.freivalds import ROUNDS, Sketch, StreamedSketch, unfinished
+from app.services.matmul.certificates.projection import norms_of_rows, project
+from app.services.matmul.certificates.reading import in_thread
+from kernels.device import Device
+from kernels.freivalds import CHUNK
 from kernels.problem import Problem
 
 METHODS: Final = ("freivalds",)
@@ -93,43 +99,85 @@ class Certifier:
 
     With r of +1 and -1, which C's errors e_ij do not depend on, |r C - r op(A) op(B)|_j is at most t times the norm of
     column j of e, but for a chance of 2 exp(-t^2 / 2) (Hoeffding 1963). Of two r that differ in the sign at i alone,
-    one shows an e_ij that is above the bound: half of all vectors do.
+    one shows an e_ij that is above the bound: half of all vectors do. Where that pays, the device that makes C is asked
+    for the sketch, `on_device`, and the host reads what ties it to the slab; all of it if that sketch is not finite.
     """
 
-    def __init__(self, problem: Problem, a: Array, b: Array, c: Array, *, rounds: int = ROUNDS) -> None:
-        """Of operands and C as they are stored, or will be."""
-        self._problem = problem
+    def __init__(
+        self, problem: Problem, a: Array, b: Array, c: Array, *, rounds: int = ROUNDS, devices: Sequence[Device] = ()
+    ) -> None:
+        """Of operands and C as they are stored, or will be, and the devices of which one makes C as a whole."""
+        self._problem, self._nbytes = problem, {"a": a.nbytes, "b": b.nbytes, "c": c.nbytes}
         self._streamed = StreamedSketch(problem, a, b, c, norms=problem.dtype in _INTO, rounds=rounds)
+        self.on_device = SketchOnDevice(self._streamed.vectors, a, b, c) if pays(problem, devices) else None
+        self._begun: Future[_Comparison | None] | None = None
 
     def advance(self, name: str, nbytes: int | None = None) -> None:
         """Take note that the first `nbytes` of a, b or c are there, or all of it; blocks nobody."""
-        self._streamed.advance(name, nbytes)
+        (self.on_device or self._streamed).advance(name, self._nbytes[name] if nbytes is None else nbytes)
 
     def operands_are_there(self) -> None:
         """Take note that all of both is; blocks nobody."""
         self.advance("a")
         self.advance("b")
 
+    def read(self, name: str) -> None:
+        """Read all of a, b or c, which is there; raises Cancelled once it is closed."""
+        (self.on_device or self._streamed).read(name)
+
+    def early(self, precision: str) -> Certificate | None:
+        """The certificate of a C that is still on the device, and will be compared with it as it comes.
+
+        None where that has to be here first; raises CertificateFailed, Cancelled once closed.
+        """
+        if self.on_device is None:
+            return None
+        self.on_device.expect_same("ab")
+        comparison = self._of_device(precision)
+        return None if comparison is None else comparison.early()
+
+    def begin(self, precision: str) -> None:
+        """Begin to compare what the device has found of a product, before C is here; blocks nobody."""
+        if self.on_device:
+            self._begun = in_thread(self._of_device, precision)
+
     def certificate(self, precision: str) -> Certificate:
         """What is found of a product that was made in a precision; raises CertificateFailed, Cancelled once closed."""
-        allowed = ClassBound.of(self._problem, precision)
-        return _Comparison(self._problem, allowed, self._streamed).certificate()
+        if self.on_device:
+            self.on_device.expect_same()
+        begun = self._begun if self._begun is not None and not self._begun.cancel() else None  # or it waits for others
+        found = begun.result() if begun is not None else self._of_device(precision)
+        return (found or self._comparison(precision, self._streamed.result())).certificate()
+
+    def _of_device(self, precision: str) -> _Comparison | None:
+        """The comparison of what the device has found, as far as that goes without C; None if it is the host's."""
+        sketch = self.on_device.sketch() if self.on_device else None
+        if sketch is None:
+            return None
+        comparison = self._comparison(precision, sketch)
+        comparison.begin()
+        return comparison
+
+    def _comparison(self, precision: str, sketch: Sketch) -> _Comparison:
+        return _Comparison(self._problem, ClassBound.of(self._problem, precision), self._streamed, sketch)
 
     def close(self) -> None:
         """Read nothing more."""
+        if self.on_device:
+            self.on_device.stop()
         self._streamed.stop()
 
 
 class _Comparison:
     """One C against the sketch of its operands."""
 
-    def __init__(self, problem: Problem, allowed: ClassBound, streamed: StreamedSketch) -> None:
-        self._problem, self._allowed, self._streamed = problem, allowed, streamed
-        self._sketch = streamed.result()
+    def __init__(self, problem: Problem, allowed: ClassBound, streamed: StreamedSketch, sketch: Sketch) -> None:
+        self._problem, self._allowed, self._streamed, self._sketch = problem, allowed, streamed, sketch
         # What is not spoken of: rows [batch, m] and columns [batch, n].
         self._rows_out = np.zeros((problem.batch, problem.m), bool)
         self._left_out = ~np.isfinite(self._sketch.columns)
         self._is_finite = self._sketch.is_finite
+        self._found: tuple[Array, Array] | None = None
 
     def certificate(self) -> Certificate:
         """What the comparison finds, if C is right."""
@@ -137,24 +185,37 @@ class _Comparison:
             if not self._is_finite:
                 self._judge_unfinished(norms_of_rows(self._streamed.a))
                 self._sketch = self._streamed.of_finite(~self._rows_out)
-            residual, bound = self._residuals()
-            ratio = np.where(residual > 0, residual / bound, 0.0)
-            batch, vector, column = map(int, np.unravel_index(int(np.argmax(ratio)), ratio.shape))
-            found, limit = float(residual[batch, vector, column]), float(bound[batch, vector, column])
+            residual, bound = self._found or self._residuals()
+            found, limit, batch, column = _nearest(residual, bound)
             if not found <= limit:
                 self._errors(batch, [column])  # which tells the element
                 told = f"column {column} of r C is off by {found:.3g}, {limit:.3g} is allowed"
                 raise _failed(told, found, limit, batch=batch, column=column)
-            count, error, error_bound = self._again(residual)
-        rounds = len(self._sketch.vectors)
-        unchecked = self._unchecked()
+            return self._certificate(found, limit, *self._again(self._outstanding(residual)))
+
+    def begin(self) -> None:
+        """Compare what a sketch that is finite says, for which C need not be here."""
+        with np.errstate(all="ignore"):
+            self._found = self._residuals()
+
+    def early(self) -> Certificate | None:
+        """As `certificate`, of a finite sketch whose C is not here; None where some of C's columns are to be seen."""
+        with np.errstate(all="ignore"):
+            residual, bound = self._found or self._residuals()
+            found, limit, *_ = _nearest(residual, bound)
+            return None if not found <= limit or self._outstanding(residual) else self._certificate(found, limit)
+
+    def _certificate(
+        self, found: float, limit: float, count: int = 0, error: float | None = None, error_bound: float | None = None
+    ) -> Certificate:
+        rounds, unchecked = len(self._sketch.vectors), self._unchecked()
         return Certificate("freivalds", rounds, 2.0**-rounds, found, limit, count, error, error_bound, unchecked)
 
     def _residuals(self) -> tuple[Array, Array]:
         """The residual of each vector and column [batch, rounds, n], 0 where it is left out, and its bound."""
         sketch = self._sketch
-        self._left_out |= ~(np.isfinite(sketch.result).all(1) & np.isfinite(sketch.product).all(1))
-        residual, bound = np.abs(sketch.result - sketch.product), self._bounds()
+        self._left_out |= sketch.unknown
+        residual, bound = np.abs(sketch.difference), self._bounds()
         left_out = np.broadcast_to(self._left_out[:, None], residual.shape)
         residual[left_out], bound[left_out] = 0.0, 1.0
         return residual, bound
@@ -177,22 +238,22 @@ class _Comparison:
         through = _own(problem.k) * sketch.middle[:, :, None] * sketch.columns[:, None, :]
         return np.asarray((math.sqrt(2 * chance) * of_class + own)[:, None, :] + through)
 
-    def _again(self, residual: Array) -> tuple[int, float | None, float | None]:
-        """Make the columns again that stand out: how many, the error that comes nearest to its bound, and that."""
+    def _outstanding(self, residual: Array) -> list[tuple[int, int]]:
+        """The columns that stand out, each with the product's number before it."""
         columns = self._sketch.columns
         largest = residual.max(1) / np.where(columns > 0, columns, 1.0)
         known = largest[~self._left_out]
         usual = float(np.median(known)) if known.size else 0.0
         magnitudes = np.where(self._left_out, 0.0, largest)
         order = np.argsort(-magnitudes, axis=None)[:_AGAIN]
-        chosen = [
-            at
-            for at in zip(*np.unravel_index(order, magnitudes.shape), strict=True)
-            if magnitudes[at] > _OUTLIER * usual
-        ]
+        places = zip(*np.unravel_index(order, magnitudes.shape), strict=True)
+        return [(int(at[0]), int(at[1])) for at in places if magnitudes[at] > _OUTLIER * usual]
+
+    def _again(self, chosen: list[tuple[int, int]]) -> tuple[int, float | None, float | None]:
+        """Make columns again: how many, the error that comes nearest to its bound, and that."""
         worst: tuple[float, float] | None = None
-        for number in sorted({int(at[0]) for at in chosen}):
-            found = self._errors(number, [int(at[1]) for at in chosen if at[0] == number])
+        for number in sorted({number for number, _ in chosen}):
+            found = self._errors(number, [column for of, column in chosen if of == number])
             if worst is None or found[0] * worst[1] > worst[0] * found[1]:
                 worst = found
         return len(chosen), *(worst or (None, None))
@@ -254,11 +315,21 @@ class _Comparison:
         return int((columns * self._problem.m + (self._problem.n - columns) * rows).sum())
 
 
+def _nearest(residual: Array, bound: Array) -> tuple[float, float, int, int]:
+    """The residual that comes nearest to its bound, that, and the number of its product and its column."""
+    ratio = np.where(residual > 0, residual / bound, 0.0)
+    batch, vector, column = map(int, np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+    return float(residual[batch, vector, column]), float(bound[batch, vector, column]), batch, column
+
+
 def _failed(told: str, found: float, limit: float, **at: int) -> CertificateFailed:
     """The error of a product that is not served."""
     return CertificateFailed(f"the product failed its certificate: {told}", **at, residual=found, limit=limit)
 
 
 def _own(terms: int) -> float:
-    """What a float64 sum of this check errs, relative to the norms."""
+    """What a float64 sum of this check errs, relative to the norms, on the host or on a device.
+
+    Both add up CHUNK terms one after the other, or in a better order, and then the chunks' sums one after the other.
+    """
     return (min(terms, CHUNK) + terms / CHUNK + 1) * _DOUBLE

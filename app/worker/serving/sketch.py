@@ -1,0 +1,271 @@
+"""The sketch of a product that its device makes where A, B and C lie, right after it (Freivalds' check).
+
+Whatever is wrong with the sketch itself is no fault of the product: there is none then, and the host makes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from app.devices.backend import Backend, Buffer, Operands, Program, WorkerContext
+from app.devices.process import WorkerLink
+from app.dtypes import Array, numpy_dtype
+from app.errors import CompileFailed, LaunchFailed
+from app.tuning.verify.block_sums import block_sums
+from app.tuning.verify.row_weights import RowWeights
+from app.worker.state import ProgramCache
+from kernels.freivalds import BLOCK_BYTES, VECTORS, WIDTH, StoredMatrix, project, row_peaks, word_sums
+from kernels.launch import Launch
+from kernels.problem import Problem
+
+_LOG: Final = logging.getLogger(__name__)
+_DOUBLE: Final = 8
+_SIGNS: Final = np.array([-1.0, 1.0])  # of a bit
+_SMALL_GRID: Final = 65_535  # threads up to which PoCL compiles a launch on its own
+_CHECKING: Final = 5.0  # seconds that a check of a hundred rows may take
+_SAMPLE: Final = 43, 300, 270  # m, n and k: more than one block of columns, and of rows that are added up at once
+Programs: TypeAlias = dict[Launch, Program]
+
+
+@dataclass(frozen=True, slots=True)
+class SketchRequest:
+    """The vectors as bits [m, VECTORS], eight to a byte: 1 stands for +1, 0 for -1."""
+
+    bits: bytes
+
+    @classmethod
+    def of(cls, vectors: Array) -> SketchRequest:
+        """Of vectors [VECTORS, m] of +1 and -1."""
+        return cls(np.packbits(vectors.T > 0, axis=1).tobytes())
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSketch:
+    """What a device found of the operands and C in its memory.
+
+    `difference` [batch, VECTORS, n] is vectors C less vectors op(A) op(B); `middle` [batch, VECTORS] are the norms of
+    vectors op(A), `whole` [batch] is that of op(A), `columns` and `results` [batch, n] are those of op(B)'s and C's
+    columns. Rows of op(A) and C count times their `weights` [batch, m]. `is_finite` says whether all of these are.
+    `sums` are of the words of A, B and C. It took `seconds`.
+    """
+
+    difference: Array
+    middle: Array
+    whole: Array
+    columns: Array
+    results: Array
+    weights: Array
+    is_finite: bool
+    sums: tuple[Array, Array, Array]
+    seconds: float
+
+
+Look: TypeAlias = Callable[[Operands], DeviceSketch | None]
+
+
+@dataclass
+class SketchClasses:
+    """By dtype and transpositions, whether this device's sketches were right where their values were known."""
+
+    known: dict[tuple[str, bool, bool], bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sketched:
+    """The matrices of a problem, as their sketch has them."""
+
+    a: StoredMatrix
+    b: StoredMatrix
+    c: StoredMatrix
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Sketched:
+        m, n, k, batch, dtype = problem.m, problem.n, problem.k, problem.batch, problem.dtype
+        a, b = StoredMatrix(m, k, batch, dtype, problem.trans_a), StoredMatrix(k, n, batch, dtype, problem.trans_b)
+        return cls(a, b, StoredMatrix(m, n, batch, dtype))
+
+    @property
+    def matrices(self) -> tuple[StoredMatrix, ...]:
+        return self.a, self.b, self.c
+
+    def launches(self) -> list[Launch]:
+        """Each launch of the sketch, some of them twice."""
+        return [row_peaks(self.a), *map(project, self.matrices), *(word_sums(each.nbytes) for each in self.matrices)]
+
+
+def _prepare(held: WorkerContext, link: WorkerLink, problem: Problem, allowed: float) -> Programs | None:
+    """The programs of a problem's sketch, compiled and checked; None where this device makes none."""
+    classes = held.state(SketchClasses)
+    kind = problem.dtype, problem.trans_a, problem.trans_b
+    if not classes.known.get(kind, True):
+        return None
+    try:
+        programs = _programs(held, link, _Sketched.of(problem), allowed)
+        if kind not in classes.known:
+            classes.known[kind] = _is_right(held, link, problem, allowed)
+    except LaunchFailed as error:
+        if error.facts.get("fatal", True):
+            raise
+        return None  # there may be memory for the next one
+    except CompileFailed as error:
+        if error.facts.get("fatal"):
+            raise
+        _LOG.warning("no sketches of %s are made on %s: %s", problem.dtype, held.backend.device.id, error.message)
+        classes.known[kind] = False
+    return programs if classes.known[kind] else None
+
+
+def prepared(
+    held: WorkerContext, link: WorkerLink, problem: Problem, request: SketchRequest, allowed: float
+) -> Look | None:
+    """What makes the sketch that is asked for once the product is there, its programs compiled and checked now.
+
+    None where this device makes none. It gives None where the device has no memory for it, and raises LaunchFailed if
+    the device cannot go on.
+    """
+    programs = _prepare(held, link, problem, allowed)
+    if programs is None:
+        return None
+
+    def look(on: Operands) -> DeviceSketch | None:
+        try:
+            return _Sketching(held.backend, programs, problem, on).sketch(request)
+        except LaunchFailed as error:
+            if error.facts.get("fatal", True):
+                raise
+            return None
+
+    return look
+
+
+class _Sketching:
+    """One sketch in the making."""
+
+    def __init__(self, backend: Backend, programs: Programs, problem: Problem, on: Operands) -> None:
+        self._backend, self._programs, self._on = backend, programs, on
+        self._problem, self._of = problem, _Sketched.of(problem)
+
+    def sketch(self, request: SketchRequest) -> DeviceSketch:
+        """The sketch; raises LaunchFailed."""
+        started, on = perf_counter(), self._on
+        weights = self._weights()
+        factors = self._backend.upload(_factors(self._problem, request, weights))
+        left = self._projected(self._of.a, factors, on.a)
+        product = self._projected(self._of.b, left, on.b)
+        result = self._projected(self._of.c, factors, on.c)
+        a, b, c = (self._sums(each, of) for each, of in zip(self._of.matrices, (on.a, on.b, on.c), strict=True))
+        made = zip((left, product, result), self._of.matrices, strict=True)
+        found = _found(*(self._read(each, matrix.sketch_shape) for each, matrix in made))
+        is_finite = all(np.isfinite(each).all() for each in found)
+        return DeviceSketch(*found, weights, is_finite, (a, b, c), perf_counter() - started)
+
+    def _weights(self) -> Array:
+        """The weights of op(A)'s rows, by the largest of some elements of each."""
+        batch, m = self._problem.batch, self._problem.m
+        peaks = self._backend.allocate(batch * m * _DOUBLE)
+        self._run(row_peaks(self._of.a), Operands(peaks, self._on.a, peaks))
+        rows = RowWeights(batch, m)
+        rows.take(slice(0, batch), slice(0, m), self._read(peaks, (batch, m)))
+        return rows.weights
+
+    def _projected(self, matrix: StoredMatrix, factors: Buffer, at: Buffer) -> Buffer:
+        batch, columns, width = matrix.sketch_shape
+        out = self._backend.allocate(batch * columns * width * _DOUBLE)
+        self._run(project(matrix), Operands(factors, at, out))
+        return out
+
+    def _sums(self, matrix: StoredMatrix, at: Buffer) -> Array:
+        count = -(-matrix.nbytes // BLOCK_BYTES)
+        sums = self._backend.allocate(count * _DOUBLE)
+        self._run(word_sums(matrix.nbytes), Operands(at, sums, sums))
+        return self._read(sums, (count,), np.uint64)
+
+    def _run(self, launch: Launch, operands: Operands) -> None:
+        self._backend.run(self._programs[launch], launch, operands)
+
+    def _read(self, buffer: Buffer, shape: tuple[int, ...], kind: type[np.generic] = np.float64) -> Array:
+        out = np.empty(shape, kind)
+        self._backend.download(buffer, out)
+        return out
+
+
+def _found(left: Array, product: Array, result: Array) -> tuple[Array, Array, Array, Array, Array]:
+    """The difference and the norms of a sketch, by the projections of its matrices."""
+    made, expected = (each[..., :VECTORS].swapaxes(1, 2) for each in (result, product))
+    with np.errstate(all="ignore"):
+        difference = np.subtract(made, expected, order="C")
+        middle, whole = np.sqrt(np.square(left[..., :VECTORS]).sum(1)), np.sqrt(left[..., -1].sum(1))
+        return difference, middle, whole, np.sqrt(product[..., -1]), np.sqrt(result[..., -1])
+
+
+def _factors(problem: Problem, request: SketchRequest, weights: Array) -> Array:
+    """The factors of C's rows [batch, m, WIDTH]: the vectors times the rows' weights, and these."""
+    bits = np.unpackbits(np.frombuffer(request.bits, np.uint8)).reshape(problem.m, VECTORS)
+    factors = np.zeros((problem.batch, problem.m, WIDTH))
+    np.multiply(_SIGNS[bits], weights[..., None], out=factors[..., :VECTORS])
+    factors[..., VECTORS] = weights
+    return factors
+
+
+def _programs(held: WorkerContext, link: WorkerLink, of: _Sketched, allowed: float) -> Programs:
+    """The programs of every launch, compiled and loaded; raises CompileFailed, LaunchFailed."""
+    return {launch: _program(held, link, launch, allowed) for launch in of.launches()}
+
+
+def _program(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> Program:
+    cache, digest = held.state(ProgramCache), launch.build.digest
+    program = cache.by_digest.get(digest)
+    if program is None:
+        link.phase("compile", allowed)
+        program = held.backend.compile(launch.build)
+    cache.keep(digest, program)
+    grids = launch.grid * launch.block[0], *(step.grid * step.block[0] for step in launch.after)
+    kind = digest, *(threads > _SMALL_GRID for threads in grids)
+    if kind not in cache.verified:
+        link.phase("compile", allowed)
+        held.backend.warm(program, launch)
+        cache.verified.add(kind)
+    return program
+
+
+def _is_right(held: WorkerContext, link: WorkerLink, like: Problem, allowed: float) -> bool:
+    """Whether the sketch of small integers, whose every sum is exact, is NumPy's."""
+    m, n, k = _SAMPLE
+    problem = Problem(m, n, k, 2, like.dtype, trans_a=like.trans_a, trans_b=like.trans_b)
+    rng, backend = np.random.default_rng(m), held.backend
+    shapes = (m, k), (k, n), (m, n)
+    left, right, made = (rng.integers(-4, 5, (2, *shape)).astype(numpy_dtype(like.dtype)) for shape in shapes)
+    left[:, m // 2] *= 64  # a row that has a weight
+    given = left.swapaxes(1, 2) if like.trans_a else left, right.swapaxes(1, 2) if like.trans_b else right, made
+    stored = [np.ascontiguousarray(each) for each in given]
+    signs = rng.choice([-1.0, 1.0], (VECTORS, m))
+    programs = _programs(held, link, _Sketched.of(problem), allowed)
+    link.phase("verify", allowed)
+    with link.lease(_CHECKING):
+        on = Operands(*map(backend.upload, stored))
+        found = _Sketching(backend, programs, problem, on).sketch(SketchRequest.of(signs))
+    got = found.difference, found.middle, found.whole, found.columns, found.results, *found.sums
+    of_words = (block_sums(each.reshape(-1).view(np.uint8)) for each in stored)
+    known = *_expected(signs, found.weights, *(each.astype(np.float64) for each in (left, right, made))), *of_words
+    is_right = all(np.array_equal(*pair) for pair in zip(got, known, strict=True))
+    if not is_right:
+        _LOG.warning("sketches of %s are wrong on %s: the host makes them", like.dtype, backend.device.id)
+    return is_right
+
+
+def _expected(signs: Array, weights: Array, left: Array, right: Array, made: Array) -> tuple[Array, ...]:
+    """The difference and the norms of matrices with these weights, as `_found` has them."""
+    vectors = signs[None] * weights[:, None]
+    middle = vectors @ left
+    whole, columns, results = (
+        np.sqrt(np.square(each).sum(at))
+        for each, at in ((weights[..., None] * left, (1, 2)), (right, 1), (weights[..., None] * made, 1))
+    )
+    difference = vectors @ made - middle @ right
+    return difference, np.sqrt(np.square(middle).sum(2)), whole, columns, results

@@ -1,0 +1,63 @@
+"""What tests have a serving child do beside making products: bits flip in a device's memory, and in the slab."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.devices.backend import Buffer, Operands, Program, WorkerContext
+from app.devices.process import WorkerLink
+from app.worker.serving import chunked_transfer, product
+from app.worker.serving.chunked_transfer import Chunk
+from app.worker.serving.product import MultiplyRequest, MultiplyResult
+from kernels.launch import Launch
+
+_AT = 3  # the byte of the first float32 that has its sign, which is flipped with an exponent's bit
+_BITS = 0xC0
+
+
+def of_operand(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
+    """As product.multiply, of an A that is another's on the device."""
+    return _with(held, link, order, before=True)
+
+
+def of_c(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
+    """As product.multiply, but C is another's on the device before anybody looks at it."""
+    return _with(held, link, order, before=False)
+
+
+def of_slab(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
+    """As product.multiply, of what was B in the slab while it arrived."""
+    np.frombuffer(held.slab, np.uint8)[order.b + _AT] ^= _BITS
+    return product.multiply(held, link, order)
+
+
+def on_the_way(held: WorkerContext, link: WorkerLink, chunk: Chunk) -> bool:
+    """As chunked_transfer.download_chunk, but a bit of the last chunk of C is another once it is in the slab."""
+    found = chunked_transfer.download_chunk(held, link, chunk)
+    if chunk.end == chunk.whole:
+        np.frombuffer(held.slab, np.uint8)[chunk.offset + chunk.nbytes - 1] ^= 1
+    return found
+
+
+def _with(held: WorkerContext, link: WorkerLink, order: MultiplyRequest, *, before: bool) -> MultiplyResult:
+    backend, run = held.backend, held.backend.run
+
+    def spoiled(program: Program, launch: Launch, operands: Operands) -> None:
+        is_product = launch == order.launch
+        if is_product and before:
+            flip(operands.a)
+        run(program, launch, operands)
+        if is_product and not before:
+            flip(operands.c)
+
+    def flip(buffer: Buffer) -> None:
+        first = np.empty(4096, np.uint8)
+        backend.download(buffer.window(0, first.nbytes), first)
+        first[_AT] ^= _BITS
+        backend.write(buffer.window(0, first.nbytes), first)
+
+    backend.run = spoiled  # type: ignore[method-assign]
+    try:
+        return product.multiply(held, link, order)
+    finally:
+        del backend.run
