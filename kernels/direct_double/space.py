@@ -126,7 +126,7 @@ def _columns_fill(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _counted(config: Config, problem: Problem, _: Device) -> bool:
-    return max(tiles(config, problem), grid(config, problem)) <= MAX_GRID
+    return tiles(config, problem) <= MAX_GRID and grid(config, problem) <= MAX_GRID
 
 
 def _each_has_registers(config: Config, _: Problem) -> int:
