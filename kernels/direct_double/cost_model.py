@@ -45,7 +45,12 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     products = config["BM"] * config["BN"] / (STRIP * BAND) * config["BK"] / FOUR
     loads, stores = _loads(config, problem), _stores(config, problem)
     issued = times * (LOAD_CLOCKS * loads + MMA_CLOCKS * products) + STORE_CLOCKS * stores
-    waits = times * WAIT_LOAD * loads + (times - 1) * PASS_CLOCKS + WAIT_STORE * stores + _joining(config)
+    waits = (
+        times * WAIT_LOAD * loads
+        + (-(-times // config["STAGES"]) - 1) * PASS_CLOCKS
+        + WAIT_STORE * stores
+        + _joining(config)
+    )
     lines = LINE_CLOCKS * _lines(config, problem) / blocks
     clocks = busy * (max(config["WARPS"] * issued, lines) + BLOCK_CLOCKS) + waves * waits
     return LAUNCH + clocks / CLOCK + problem.bytes / (OF_BANDWIDTH * limits.bandwidth)

@@ -30,10 +30,17 @@ struct Axis {
 
 // A warp's tile of an operand: lines and k that there are of it, and elements from a row of memory
 // to the next.
-struct OperandTile {
+template <int K_MAJOR> struct OperandTile {
     const REAL *from;
     int lines, k;
     INDEX pitch;
+
+    // Goes to the next pass.
+    __device__ __forceinline__ void next()
+    {
+        from += K_MAJOR ? BK : BK * pitch;
+        k -= BK;
+    }
 };
 
 struct __align__(16) Pair {
@@ -51,7 +58,8 @@ template <int TILES, int K_MAJOR> struct Fragments {
         return K_MAJOR ? element[run][i] : element[i][run];
     }
 
-    __device__ __forceinline__ void load(const OperandTile &tile, const Axis &lines, const Axis &k)
+    __device__ __forceinline__ void load(const OperandTile<K_MAJOR> &tile, const Axis &lines,
+                                         const Axis &k)
     {
         const Axis &along = K_MAJOR ? k : lines, &down = K_MAJOR ? lines : k;
         if (along.paired) {
@@ -64,7 +72,7 @@ template <int TILES, int K_MAJOR> struct Fragments {
     // Past an edge of the tile there are zeros, and nothing is read. Addresses are of bytes, and go
     // from row to row: half the instructions of a product for each.
     template <int PAIRED>
-    __device__ __forceinline__ void read(const OperandTile &tile, const Axis &along,
+    __device__ __forceinline__ void read(const OperandTile<K_MAJOR> &tile, const Axis &along,
                                          const Axis &down)
     {
         const int x = along.lane << PAIRED, y = down.first(), step = down.step(),

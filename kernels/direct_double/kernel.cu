@@ -6,6 +6,7 @@
 // BM         rows of a warp's tile of C
 // BN         columns of it
 // BK         k of a pass, of which all loads are in flight at once; the last is padded with zeros
+// STAGES     passes of which a warp has operands: all but the one that it multiplies in flight
 // WARPS      warps of a block
 // SLICE_K    slices of a tile's k that the block's warps have
 // CLUSTER_K  blocks of a cluster that share k (from sm_90)
@@ -18,6 +19,8 @@
 #error "BN must be defined"
 #elif !defined(BK)
 #error "BK must be defined"
+#elif !defined(STAGES)
+#error "STAGES must be defined"
 #elif !defined(WARPS)
 #error "WARPS must be defined"
 #elif !defined(SLICE_K)
@@ -124,27 +127,39 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                          TURNED ? BAND_LINE(GROUP_ID) : GROUP_ID, 8},
                axis_n = {BN > 8 && n % 2 == 0 && is_aligned(c) && (TRANS_B || is_aligned(b)),
                          TURNED ? GROUP_ID : BAND_LINE(GROUP_ID), 8};
-    OperandTile tile_a = {a + (TRANS_A ? times(start, m) + row : times(row, k) + start), rows,
-                          depth, TRANS_A ? m : k};
-    OperandTile tile_b = {b + (TRANS_B ? times(column, k) + start : times(start, n) + column),
-                          columns, depth, TRANS_B ? k : n};
+    a += TRANS_A ? times(start, m) + row : times(row, k) + start;
+    b += TRANS_B ? times(column, k) + start : times(start, n) + column;
+    OperandTile<!TRANS_A> tile_a = {a, rows, depth, TRANS_A ? m : k};
+    OperandTile<TRANS_B> tile_b = {b, columns, depth, TRANS_B ? k : n};
+    FragmentsA x[STAGES];
+    FragmentsB y[STAGES];
+    const auto load = [&](const int stage) {
+        if (tile_a.k > 0) {
+            // Rows' addresses are computed in each pass: there are no registers to keep them.
+            asm volatile("" : "+l"(tile_a.pitch), "+l"(tile_b.pitch));
+            x[stage].load(tile_a, axis_m, axis_k);
+            y[stage].load(tile_b, axis_n, axis_k);
+            tile_a.next();
+            tile_b.next();
+        }
+    };
     ACC acc[STRIPS * BANDS * 2] = {};
+    EACH(s, STAGES - 1) {
+        load(s);
+    }
 #pragma unroll 1
-    for (; depth > 0; depth -= BK) {
-        FragmentsA x;
-        FragmentsB y;
-        tile_a.k = tile_b.k = depth;
-        // Rows' addresses are computed in each pass: there are no registers to keep them.
-        asm volatile("" : "+l"(tile_a.pitch), "+l"(tile_b.pitch));
-        x.load(tile_a, axis_m, axis_k);
-        y.load(tile_b, axis_n, axis_k);
+    while (depth > 0) {
+        EACH(s, STAGES) {
+            load((s + STAGES - 1) % STAGES);
+            if (s == 0 || depth > 0) {
 #if TURNED
-        multiply(acc, y, x);
+                multiply(acc, y[s], x[s]);
 #else
-        multiply(acc, x, y);
+                multiply(acc, x[s], y[s]);
 #endif
-        tile_a.from += TRANS_A ? BK * tile_a.pitch : BK;
-        tile_b.from += TRANS_B ? BK : BK * tile_b.pitch;
+            }
+            depth -= BK;
+        }
     }
     const TileOfC to = tile_of_c(c + (times(row, n) + column), n, rows, columns, axis_m, axis_n);
 #if SLICES == 1

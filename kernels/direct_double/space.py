@@ -18,8 +18,8 @@ STRIP: Final = 16
 BAND: Final = 8
 # Most of k past its end, beside that of the least pass.
 MOST_PADDED: Final = 16
-# Passes of a warp over its k, and the k of a pass of which there is little more than one in flight at once.
-MOST_PASSES: Final = 32
+# Passes of a warp over its k.
+MOST_PASSES: Final = 64
 # Slices of which one in so many may have no k, of what they are whole multiples of.
 EMPTY: Final = 4
 # Tiles of a block whose k is sliced.
@@ -43,7 +43,7 @@ FOUR: Final = 4
 
 
 def elements(config: Config) -> int:
-    """Elements of both operands that a thread has at once."""
+    """Elements of both operands that a thread has for a pass."""
     return (config["BM"] + config["BN"]) // BAND * config["BK"] // FOUR
 
 
@@ -54,7 +54,7 @@ def sums(config: Config) -> int:
 
 def registers(config: Config) -> int:
     """The least registers of a thread that spills nothing."""
-    words = WORDS * elements(config) + SUM_WORDS * sums(config)
+    words = WORDS * config["STAGES"] * elements(config) + SUM_WORDS * sums(config)
     return words + words // ASIDE + ADDRESSES
 
 
@@ -84,6 +84,10 @@ def _k_fills(config: Config, problem: Problem, _: Device) -> bool:
 
 def _few_passes(config: Config, problem: Problem, _: Device) -> bool:
     return passes(config, problem) <= MOST_PASSES
+
+
+def _staged(config: Config, problem: Problem, _: Device) -> bool:
+    return config["STAGES"] <= passes(config, problem)
 
 
 def _sliced(config: Config, _: Problem, __: Device) -> bool:
@@ -151,11 +155,12 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "slices of k, a quarter of which are empty": (_slices_have_k, ("SLICE_K", "CLUSTER_K")),
     "slices of k, where tiles fill the SMs several times": (_few_tiles, ("BM", "BN", *_SLICING)),
     "passes that end 16 past k or more, and a quarter of it": (_k_fills, ("BK", "SLICE_K", "CLUSTER_K")),
-    "more passes than 32, where there are deeper ones": (_few_passes, ("BK", "SLICE_K", "CLUSTER_K")),
+    "more passes than 64, where there are deeper ones": (_few_passes, ("BK", "SLICE_K", "CLUSTER_K")),
+    "more stages than passes": (_staged, ("BK", "STAGES", "SLICE_K", "CLUSTER_K")),
     "sums of more slices than fit in shared memory": (_sums_fit, ("BM", "BN", *_SLICING)),
     "more registers a thread than there are": (
         registers_fit(_each_has_registers, threads),
-        ("BM", "BN", "BK", "WARPS"),
+        ("BM", "BN", "BK", "STAGES", "WARPS"),
     ),
 }
 SPACE: Final = Space(
@@ -163,6 +168,7 @@ SPACE: Final = Space(
         "BM": (8, 16, 32),
         "BN": (8, 16, 32),
         "BK": (8, 16, 24, 32, 40, 48, 64, 80, 96),
+        "STAGES": (1, 2, 3, 4),
         "WARPS": (1, 2, 4, 8, 16),
         "SLICE_K": (1, 2, 4, 8, 16),
         "CLUSTER_K": (1, 2, 4, 8),

@@ -40,7 +40,7 @@ def turned(which: int, m: int, n: int, k: int, batch: int = 1) -> Problem:
 
 def test_a_warp_has_a_tile_and_groups_of_rows_are_whole() -> None:
     problem = replace(SHORT_K, m=65, n=33, batch=3)
-    config = tile(16, 16, 40, 4, 1, 1, 2)
+    config = tile(16, 16, 40, 1, 4, 1, 1, 2)
     assert tiles(config, problem) == 3 * 6 * 3
     launch = DIRECT_DOUBLE.launch(config, problem, H200)
     assert (launch.grid, launch.block, launch.scalars) == (14, (128, 1), (3, 66))
@@ -48,28 +48,30 @@ def test_a_warp_has_a_tile_and_groups_of_rows_are_whole() -> None:
 
 
 def test_slices_of_k_are_those_of_a_clusters_warps() -> None:
-    config = tile(16, 16, 24, 16, 16, 8, 1)
+    config = tile(16, 16, 24, 1, 16, 16, 8, 1)
     launch = DIRECT_DOUBLE.launch(config, LONG_K, H200)
     assert (launch.grid, launch.cluster, launch.block, launch.scalars) == (2 * 9 * 8, 8, (512, 1), (1, 34))
-    several = DIRECT_DOUBLE.launch(tile(16, 16, 32, 8, 4, 4, 2), LONG_K, H200)
+    several = DIRECT_DOUBLE.launch(tile(16, 16, 32, 1, 8, 4, 4, 2), LONG_K, H200)
     assert (several.grid, several.cluster, several.scalars) == (9 * 4, 4, (1, 272))
 
 
 @pytest.mark.parametrize(
     ("problem", "values", "rule"),
     [
-        (SHORT_K, (16, 16, 40, 4, 1, 1, 1), None),
-        (SHORT_K, (16, 8, 40, 4, 1, 1, 1), "half of an instruction's rows"),
-        (replace(SHORT_K, trans_a=True, trans_b=True), (16, 8, 40, 4, 1, 1, 1), None),
-        (replace(SHORT_K, trans_a=True, trans_b=True), (8, 16, 40, 4, 1, 1, 1), "half of an instruction's rows"),
-        (SHORT_K, (16, 16, 64, 4, 1, 1, 1), "passes that end 16 past k"),
-        (SHORT_K, (32, 32, 40, 4, 1, 1, 1), "more registers"),
-        (SHORT_K, (16, 16, 40, 4, 1, 1, 4), None),
-        (SHORT_K, (16, 16, 40, 2, 1, 1, 4), "grouped rows"),
-        (LONG_K, (16, 16, 40, 16, 2, 1, 1), "slices of k of other"),
-        (replace(SHORT_K, m=1000), (16, 16, 8, 4, 4, 4, 1), "clusters before sm_90"),
-        (replace(LONG_K, k=130), (16, 16, 8, 16, 16, 8, 1), "slices of k, a quarter"),
-        (LONG_K, (32, 16, 8, 16, 16, 1, 1), "more passes than 32"),
+        (SHORT_K, (16, 16, 40, 1, 4, 1, 1, 1), None),
+        (SHORT_K, (16, 8, 40, 1, 4, 1, 1, 1), "half of an instruction's rows"),
+        (replace(SHORT_K, trans_a=True, trans_b=True), (16, 8, 40, 1, 4, 1, 1, 1), None),
+        (replace(SHORT_K, trans_a=True, trans_b=True), (8, 16, 40, 1, 4, 1, 1, 1), "half of an instruction's rows"),
+        (SHORT_K, (16, 16, 64, 1, 4, 1, 1, 1), "passes that end 16 past k"),
+        (SHORT_K, (32, 32, 40, 1, 4, 1, 1, 1), "more registers"),
+        (SHORT_K, (16, 16, 40, 1, 4, 1, 1, 4), None),
+        (SHORT_K, (16, 16, 24, 3, 4, 1, 1, 1), None),
+        (SHORT_K, (16, 16, 40, 3, 4, 1, 1, 1), "more stages than passes"),
+        (SHORT_K, (16, 16, 40, 1, 2, 1, 1, 4), "grouped rows"),
+        (LONG_K, (16, 16, 40, 1, 16, 2, 1, 1), "slices of k of other"),
+        (replace(SHORT_K, m=1000), (16, 16, 8, 1, 4, 4, 4, 1), "clusters before sm_90"),
+        (replace(LONG_K, k=130), (16, 16, 8, 1, 16, 16, 8, 1), "slices of k, a quarter"),
+        (LONG_K, (16, 16, 8, 1, 4, 4, 1, 1), "more passes than 64"),
     ],
 )
 def test_what_runs_badly_is_refused_by_its_reason(problem: Problem, values: tuple[int, ...], rule: str | None) -> None:
@@ -79,7 +81,7 @@ def test_what_runs_badly_is_refused_by_its_reason(problem: Problem, values: tupl
 
 
 def test_clusters_are_for_sm_90() -> None:
-    config = tile(16, 16, 24, 16, 16, 8, 1)
+    config = tile(16, 16, 24, 1, 16, 16, 8, 1)
     assert SPACE.refusal(config, LONG_K, H200) is None
     assert str(SPACE.refusal(config, LONG_K, A100)).startswith("clusters before sm_90")
 
@@ -111,30 +113,34 @@ def test_whatever_is_covered_has_a_legal_config(device: Device) -> None:
             assert SPACE.refusal(DIRECT_DOUBLE.default(problem, device), problem, device) is None, problem
 
 
-# Whole tiles and not, axes of pairs and of elements, odd lines, bases off 16 bytes, batches; passes; groups of rows.
+# Whole tiles and not, axes of pairs and of elements, odd lines, bases off 16 bytes, batches; passes and stages; groups.
 CASES = [
-    pytest.param((16, 16, 16, 1, 1, 1, 1), 0, (16, 16, 16), 1, 0, id="one"),
-    pytest.param((32, 16, 32, 2, 1, 1, 1), 0, (70, 34, 31), 2, 8, id="nn"),
-    pytest.param((8, 32, 24, 4, 1, 1, 1), 1, (43, 66, 24), 1, 0, id="nt"),
-    pytest.param((32, 32, 16, 8, 1, 1, 1), 2, (98, 70, 16), 2, 0, id="tn"),
-    pytest.param((16, 8, 8, 2, 1, 1, 1), 3, (30, 65, 20), 1, 8, id="tt"),
-    pytest.param((8, 16, 8, 4, 1, 1, 1), 2, (1, 1, 1), 3, 0, id="tiny"),
-    pytest.param((16, 16, 8, 1, 1, 1, 1), 3, (18, 20, 26), 1, 0, id="tt-passes"),
-    pytest.param((16, 16, 24, 2, 1, 1, 1), 1, (33, 21, 67), 1, 0, id="nt-odd-passes"),
-    pytest.param((8, 16, 96, 1, 1, 1, 1), 0, (12, 31, 95), 1, 0, id="nn-deepest"),
-    pytest.param((16, 16, 16, 4, 1, 1, 2), 0, (49, 50, 14), 2, 0, id="groups"),
-    pytest.param((8, 16, 16, 4, 1, 1, 4), 2, (35, 49, 9), 2, 0, id="groups-of-four"),
+    pytest.param((16, 16, 16, 1, 1, 1, 1, 1), 0, (16, 16, 16), 1, 0, id="one"),
+    pytest.param((32, 16, 32, 1, 2, 1, 1, 1), 0, (70, 34, 31), 2, 8, id="nn"),
+    pytest.param((8, 32, 24, 1, 4, 1, 1, 1), 1, (43, 66, 24), 1, 0, id="nt"),
+    pytest.param((32, 32, 16, 1, 8, 1, 1, 1), 2, (98, 70, 16), 2, 0, id="tn"),
+    pytest.param((16, 8, 8, 1, 2, 1, 1, 1), 3, (30, 65, 20), 1, 8, id="tt"),
+    pytest.param((8, 16, 8, 1, 4, 1, 1, 1), 2, (1, 1, 1), 3, 0, id="tiny"),
+    pytest.param((16, 16, 8, 1, 1, 1, 1, 1), 3, (18, 20, 26), 1, 0, id="tt-passes"),
+    pytest.param((16, 16, 24, 1, 2, 1, 1, 1), 1, (33, 21, 67), 1, 0, id="nt-odd-passes"),
+    pytest.param((8, 16, 96, 1, 1, 1, 1, 1), 0, (12, 31, 95), 1, 0, id="nn-deepest"),
+    pytest.param((16, 16, 8, 2, 2, 1, 1, 1), 0, (33, 34, 17), 1, 0, id="nn-stages"),
+    pytest.param((32, 16, 8, 3, 1, 1, 1, 1), 2, (35, 18, 33), 1, 0, id="tn-stages"),
+    pytest.param((16, 16, 8, 4, 1, 1, 1, 1), 1, (17, 30, 57), 1, 8, id="nt-stages"),
+    pytest.param((16, 16, 16, 1, 4, 1, 1, 2), 0, (49, 50, 14), 2, 0, id="groups"),
+    pytest.param((8, 16, 16, 1, 4, 1, 1, 4), 2, (35, 49, 9), 2, 0, id="groups-of-four"),
 ]
 # Slices of one pass and of several, empty ones, several tiles a block, fewer elements than blocks.
 SLICED = [
-    pytest.param((16, 16, 16, 16, 16, 1, 1), 2, (20, 34, 500), 1, 0, id="sliced-tn"),
-    pytest.param((8, 16, 8, 16, 16, 1, 1), 0, (20, 33, 370), 1, 0, id="sliced-nn-passes"),
-    pytest.param((32, 16, 16, 8, 4, 1, 2), 1, (65, 39, 130), 2, 8, id="sliced-teams"),
-    pytest.param((16, 32, 24, 2, 2, 1, 1), 3, (34, 50, 47), 3, 0, id="sliced-tt"),
-    pytest.param((16, 16, 16, 4, 4, 8, 1), 0, (12, 35, 450), 1, 0, id="cluster-nn"),
-    pytest.param((8, 16, 8, 2, 2, 8, 1), 1, (9, 17, 187), 2, 0, id="cluster-nt"),
-    pytest.param((16, 32, 16, 8, 2, 4, 2), 2, (34, 65, 121), 1, 0, id="cluster-teams"),
-    pytest.param((16, 8, 16, 1, 1, 2, 1), 3, (33, 18, 59), 1, 8, id="cluster-of-warps"),
+    pytest.param((16, 16, 16, 1, 16, 16, 1, 1), 2, (20, 34, 500), 1, 0, id="sliced-tn"),
+    pytest.param((8, 16, 8, 1, 16, 16, 1, 1), 0, (20, 33, 370), 1, 0, id="sliced-nn-passes"),
+    pytest.param((32, 16, 16, 1, 8, 4, 1, 2), 1, (65, 39, 130), 2, 8, id="sliced-teams"),
+    pytest.param((16, 32, 24, 1, 2, 2, 1, 1), 3, (34, 50, 47), 3, 0, id="sliced-tt"),
+    pytest.param((16, 16, 8, 3, 4, 4, 1, 1), 0, (20, 33, 197), 1, 0, id="sliced-stages"),
+    pytest.param((16, 16, 16, 1, 4, 4, 8, 1), 0, (12, 35, 450), 1, 0, id="cluster-nn"),
+    pytest.param((8, 16, 8, 1, 2, 2, 8, 1), 1, (9, 17, 187), 2, 0, id="cluster-nt"),
+    pytest.param((16, 32, 16, 1, 8, 2, 4, 2), 2, (34, 65, 121), 1, 0, id="cluster-teams"),
+    pytest.param((16, 8, 16, 1, 1, 1, 2, 1), 3, (33, 18, 59), 1, 8, id="cluster-of-warps"),
 ]
 
 
@@ -154,13 +160,13 @@ def test_products_of_integers_are_exact(
 @pytest.mark.parametrize("which", range(4))
 def test_before_sm_90_instructions_have_half_the_rows_and_no_clusters(which: int) -> None:
     problem = turned(which, 33, 34, 120)
-    launch = DIRECT_DOUBLE.launch(tile(16, 16, 16, 8, 8, 1, 1), problem, A100)
+    launch = DIRECT_DOUBLE.launch(tile(16, 16, 16, 1, 8, 8, 1, 1), problem, A100)
     a, b = operands(problem, np.random.default_rng(11), integers=True)
     c, _ = interpreter.interpreted(launch, a, b, A100)
     assert np.array_equal(c, rounded(problem, a, b))
 
 
-@pytest.mark.parametrize("values", [(16, 16, 24, 2, 1, 1, 1), (16, 16, 8, 4, 4, 1, 1)])
+@pytest.mark.parametrize("values", [(16, 16, 24, 1, 2, 1, 1, 1), (16, 16, 8, 1, 4, 4, 1, 1)])
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(values: tuple[int, ...]) -> None:
     problem = turned(0, 33, 17, 19)
     launch = DIRECT_DOUBLE.launch(tile(*values), problem, H200)
@@ -177,7 +183,7 @@ def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(values: tuple[i
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("which", range(4))
 def test_aligned_rows_move_by_16_bytes_and_nothing_is_spilt(which: int, tmp_path: Path) -> None:
-    for values in ((32, 32, 16, 4, 1, 1, 2), (16, 16, 48, 8, 8, 4, 1), (16, 16, 24, 16, 16, 1, 1)):
+    for values in ((32, 32, 16, 1, 4, 1, 1, 2), (16, 16, 48, 1, 8, 8, 4, 1), (16, 16, 24, 1, 16, 16, 1, 1)):
         config = tile(*values)
         problem = turned(which, 64, 64, 64 if config["SLICE_K"] == 1 else 1536)
         build = DIRECT_DOUBLE.launch(config, problem, H200).build

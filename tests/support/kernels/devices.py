@@ -179,14 +179,14 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (16, 32, 32, 8, 8, 8, 0),
         (32, 16, 64, 4, 4, 4, 7),
     ],
-    # One tile a block and several, groups of their rows, passes, slices of a block's warps and of a cluster's blocks.
+    # One tile a block and several, groups of their rows, stages, slices of a block's warps and of a cluster's blocks.
     "direct_double": [
-        (16, 16, 32, 1, 1, 1, 1),
-        (32, 32, 16, 4, 1, 1, 2),
-        (16, 32, 24, 8, 8, 1, 1),
-        (16, 16, 16, 16, 4, 1, 4),
-        (16, 16, 40, 4, 4, 8, 1),
-        (32, 16, 32, 8, 4, 2, 2),
+        (16, 16, 32, 1, 1, 1, 1, 1),
+        (32, 32, 16, 1, 4, 1, 1, 2),
+        (16, 32, 8, 3, 8, 8, 1, 1),
+        (16, 16, 16, 1, 16, 4, 1, 4),
+        (16, 16, 40, 1, 4, 4, 8, 1),
+        (32, 16, 32, 1, 8, 4, 2, 2),
     ],
 }
 # What the kernels are for, as m, n, k, batch: each config of a test is legal for one of its kernel's, here or there.
