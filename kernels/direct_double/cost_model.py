@@ -18,7 +18,8 @@ from kernels.space import Config
 # what memory seems to have of its bandwidth.
 LAUNCH: Final = 1.86e-6
 OF_BANDWIDTH: Final = 2.56
-# Clocks that a warp waits for each load of a thread, each of its stores, and in each pass but the first.
+# Clocks that a warp waits for each load of a thread and each of its stores, and in each round of passes but the first,
+# of as many as have stages.
 WAIT_LOAD: Final = 15.0
 WAIT_STORE: Final = 25.0
 PASS_CLOCKS: Final = 700
@@ -27,7 +28,7 @@ PASS_CLOCKS: Final = 700
 LOAD_CLOCKS: Final = 3.0
 STORE_CLOCKS: Final = 6.0
 MMA_CLOCKS: Final = 4.4
-LINE_CLOCKS: Final = 3.0
+LINE_CLOCKS: Final = 5.0
 # Clocks that a warp waits for the others' slices, for each sum that it adds, and for a cluster's blocks.
 JOIN_CLOCKS: Final = 500
 SUM_CLOCKS: Final = 8.0
@@ -45,12 +46,8 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     products = config["BM"] * config["BN"] / (STRIP * BAND) * config["BK"] / FOUR
     loads, stores = _loads(config, problem), _stores(config, problem)
     issued = times * (LOAD_CLOCKS * loads + MMA_CLOCKS * products) + STORE_CLOCKS * stores
-    waits = (
-        times * WAIT_LOAD * loads
-        + (-(-times // config["STAGES"]) - 1) * PASS_CLOCKS
-        + WAIT_STORE * stores
-        + _joining(config)
-    )
+    rounds = -(-times // config["STAGES"])
+    waits = rounds * (WAIT_LOAD * loads + PASS_CLOCKS) - PASS_CLOCKS + WAIT_STORE * stores + _joining(config)
     lines = LINE_CLOCKS * _lines(config, problem) / blocks
     clocks = busy * (max(config["WARPS"] * issued, lines) + BLOCK_CLOCKS) + waves * waits
     return LAUNCH + clocks / CLOCK + problem.bytes / (OF_BANDWIDTH * limits.bandwidth)
