@@ -8,7 +8,6 @@ from typing import Final
 from kernels.device import Device
 from kernels.direct_double.plan import grid, k_per_slice, passes, slices, teams, tiles
 from kernels.direct_tensor.plan import threads
-from kernels.double_tensor.space import ARCHITECTURES
 from kernels.problem import Problem
 from kernels.rules import MAX_GRID, WARP, registers_fit, threads_fit
 from kernels.space import Config, Rule, Space
@@ -66,10 +65,6 @@ def shared_bytes(config: Config, problem: Problem) -> int:
     parts = sums(config)
     met = -(-parts // config["CLUSTER_K"]) * config["CLUSTER_K"] * WARP * problem.itemsize
     return config["WARPS"] * of_tile + teams(config) * (met if config["CLUSTER_K"] > 1 else 0)
-
-
-def _has_instruction(_: Config, __: Problem, device: Device) -> bool:
-    return device.platform == "cuda" and device.architecture in ARCHITECTURES
 
 
 def _strips(config: Config, problem: Problem, _: Device) -> bool:
@@ -140,7 +135,6 @@ def _each_has_registers(config: Config, _: Problem) -> int:
 _SLICING: Final = ("WARPS", "SLICE_K", "CLUSTER_K", "GROUP_M")
 # Each rule with the parameters that it reads.
 _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
-    "no tensor cores that multiply float64 at full rate": (_has_instruction, ()),
     "half of an instruction's rows, which are C's columns but for two transposed operands": (_strips, ("BM", "BN")),
     "half of a tile's rows or more past the edge": (_rows_fill, ("BM",)),
     "half of a tile's columns or more past the edge": (_columns_fill, ("BN",)),
