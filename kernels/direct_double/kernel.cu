@@ -116,7 +116,11 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         c += batch * (m * n);
     }
     const unsigned start = slice * (unsigned)k_per_slice;
+#if SLICES == 1
+    int depth = (int)k; // ptxas of CUDA 13.0 leaves half of a minimum of two parameters undefined
+#else
     int depth = is_tile ? MIN((int)k - (int)start, (int)k_per_slice) : 0;
+#endif
     const int rows = is_tile ? MIN((int)m - (int)row, BM) : 0,
               columns = MIN((int)n - (int)column, BN);
     // An axis has pairs where each matrix that has it along its rows can be read or stored by them.
