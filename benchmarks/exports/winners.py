@@ -31,6 +31,7 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "tall": Problem(131072, 64, 64),
     "wmma": Problem(1000, 1016, 1003, dtype="float16", trans_a=True),
     "direct_tensor": Problem(4096, 4096, 32, dtype="float16"),
+    "direct_double": Problem(189, 66, 470, dtype="float64"),
     "gemv": Problem(1, 4096, 1024, trans_b=True),
     "outer": Problem(1318, 291, 1, dtype="bfloat16"),
 }

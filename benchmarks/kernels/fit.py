@@ -59,6 +59,10 @@ FITTED: Final = {
         *("MOVED_CLOCKS", "ENDS_CLOCKS", "PASS_CLOCKS", "JOIN_CLOCKS", "SUM_CLOCKS", "BLOCK_CLOCKS"),
         *("OF_BANDWIDTH", "STORED_AGAIN"),
     ),
+    "direct_double": (
+        *("LAUNCH", "OF_BANDWIDTH", "WAIT_LOAD", "WAIT_STORE", "PASS_CLOCKS", "LOAD_CLOCKS", "STORE_CLOCKS"),
+        *("MMA_CLOCKS", "LINE_CLOCKS", "JOIN_CLOCKS", "SUM_CLOCKS", "CLUSTER_CLOCKS", "BLOCK_CLOCKS"),
+    ),
 }
 Vector: TypeAlias = npt.NDArray[np.float64]
 ENOUGH: Final = 8  # configs of a problem among which a pick says something

@@ -7,6 +7,8 @@ from math import ceil
 from typing import Final
 
 from kernels.device import Device
+from kernels.direct_double import DIRECT_DOUBLE
+from kernels.direct_double import untuned_seconds as direct_double_seconds
 from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.direct_tensor import untuned_seconds as direct_seconds
 from kernels.gemv.plan import (
@@ -106,9 +108,10 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
         return True
     if problem.batch * problem.k * long * problem.itemsize * short > READ_BYTES:
         return False
-    if not DIRECT_TENSOR.covers(problem, device):
-        return True
-    return _seconds(_default(problem, device), problem, device) <= direct_seconds(problem, device)
+    own = _seconds(_default(problem, device), problem, device)
+    if DIRECT_DOUBLE.covers(problem, device):
+        return own <= direct_double_seconds(problem, device)
+    return not DIRECT_TENSOR.covers(problem, device) or own <= direct_seconds(problem, device)
 
 
 GEMV: Final = Kernel(

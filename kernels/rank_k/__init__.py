@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
+from kernels.direct_double import DIRECT_DOUBLE
+from kernels.direct_double import untuned_seconds as direct_double_seconds
 from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.direct_tensor import untuned_seconds as direct_seconds
 from kernels.double_tensor import DOUBLE_TENSOR
@@ -24,7 +26,7 @@ SHORT: Final = 32
 LARGE: Final = 800_000
 # How much longer than double_tensor's its estimate may be.
 CLOSE: Final = 1.1
-# How many times its estimate direct_tensor's is to be at least.
+# How many times its estimate direct_tensor's and direct_double's are to be at least.
 CLOSER: Final = 1.05
 # Elements of a C that a batch has many of, of which a tile would be mostly past the edge, unless a side is longer.
 SMALL: Final = 128 * 128
@@ -88,10 +90,13 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
         return True
     if problem.k > SHORT or not _fills_tiles(problem):
         return False
+    own = _untuned_seconds(problem, device)
+    if DIRECT_DOUBLE.covers(problem, device) and CLOSER * own > direct_double_seconds(problem, device):
+        return False
     if not DOUBLE_TENSOR.covers(problem, device):
         return True
     other = double_seconds(DOUBLE_TENSOR.default(problem, device), problem, device)
-    return _untuned_seconds(problem, device) <= CLOSE * other
+    return own <= CLOSE * other
 
 
 def _untuned_seconds(problem: Problem, device: Device) -> float:

@@ -29,7 +29,7 @@ NAMES = tuple(CATALOGUE)
 
 def test_the_catalogue_is_in_ladder_order_and_gives_kernels_by_name() -> None:
     ladder = ["naive", "tiled", "register_tiled", "pipelined", "skinny", "batched", "tall", "double_tensor"]
-    ladder += ["wmma", "tensor_core", "hopper", "direct_tensor", "rank_k", "gemv", "outer"]
+    ladder += ["wmma", "tensor_core", "hopper", "direct_tensor", "direct_double", "rank_k", "gemv", "outer"]
     assert list(CATALOGUE) == ladder
     assert all(kernel(name) is CATALOGUE[name] and CATALOGUE[name].name == name for name in CATALOGUE)
     with pytest.raises(KeyError):
@@ -115,7 +115,7 @@ def test_launches_of_one_config_on_problems_of_a_class_share_its_build() -> None
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(NAMES) - {"hopper", "direct_tensor", "outer"})
+    "name", sorted(set(NAMES) - {"hopper", "direct_tensor", "direct_double", "outer"})
 )  # these count pieces of work
 def test_the_grid_does_not_end_at_65535_but_at_2_to_the_31(name: str) -> None:
     entry, whole = CATALOGUE[name], {"BATCH_PER_BLOCK": 1, "TILES": 1, "SPLIT_K": 1}

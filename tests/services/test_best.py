@@ -403,7 +403,7 @@ def test_kernel_without_a_legal_default_is_passed_over(service: Service, monkeyp
 def test_the_highest_kernel_for_a_square_is_the_architectures(architecture: str, dtype: str, highest: str) -> None:
     limits = Limits(1024, 48 * 1024, 32, 80, 1e12, 1e13, 5e12)
     card = Device("cuda:0", "cuda", "a GPU", architecture, "1", "2", "3", "uuid", 2**34, limits)
-    assert covering(Problem(256, 256, 256, dtype=dtype), card)[-1].name == highest
+    assert covering(Problem(1024, 1024, 1024, dtype=dtype), card)[-1].name == highest
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ PROBLEMS: dict[str, tuple[Problem, ...]] = {
         Problem(1024, 512, 2048, precision="tf32"),
     ),
     "direct_tensor": (Problem(4096, 4096, 32, dtype="float16"), Problem(99, 101, 500, precision="tf32")),
+    "direct_double": (Problem(1250, 1116, 66, dtype="float64"), Problem(17, 135, 4350, 2, "float64", trans_b=True)),
 }
 
 # One problem of each kernel, none of whose matrices is over 4 MiB: what the tests' callers hold.
@@ -66,6 +67,7 @@ SMALL: dict[str, Problem] = {
     "tensor_core": Problem(512, 512, 2048, precision="emulated"),
     "hopper": Problem(256, 256, 4096, dtype="float16", trans_a=True),
     "direct_tensor": Problem(1024, 1024, 32, dtype="float16"),
+    "direct_double": Problem(250, 1116, 66, dtype="float64"),
 }
 
 

@@ -179,6 +179,15 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (16, 32, 32, 8, 8, 8, 0),
         (32, 16, 64, 4, 4, 4, 7),
     ],
+    # One tile a block and several, groups of their rows, stages, slices of a block's warps and of a cluster's blocks.
+    "direct_double": [
+        (16, 16, 32, 1, 1, 1, 1, 1),
+        (32, 32, 16, 1, 4, 1, 1, 2),
+        (16, 32, 8, 3, 8, 8, 1, 1),
+        (16, 16, 16, 1, 16, 4, 1, 4),
+        (16, 16, 40, 1, 4, 4, 8, 1),
+        (32, 16, 32, 1, 8, 4, 2, 2),
+    ],
 }
 # What the kernels are for, as m, n, k, batch: each config of a test is legal for one of its kernel's, here or there.
 HOMES: dict[str, list[tuple[int, int, int, int]]] = {
@@ -209,6 +218,7 @@ HOMES: dict[str, list[tuple[int, int, int, int]]] = {
         (96, 96, 512, 1),
         (99, 101, 447, 1),
     ],
+    "direct_double": [(64, 64, 32, 1), (199, 131, 65, 2), (96, 96, 512, 1), (99, 101, 447, 1), (48, 64, 1280, 1)],
     "hopper": [(1024, 1024, 1024, 1), (2047, 2047, 2047, 1), (64, 4096, 4096, 1), (4096, 4096, 4096, 1)],
 }
 

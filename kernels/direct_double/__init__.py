@@ -1,0 +1,67 @@
+"""direct_double: short k, or small C, in float64 on tensor cores, from memory straight into registers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from kernels.arithmetic import DMMA
+from kernels.batched import BATCHED
+from kernels.device import Device
+from kernels.direct_double.cost_model import seconds
+from kernels.direct_double.plan import plan
+from kernels.direct_double.space import MOST_TILES, SPACE
+from kernels.double_tensor import DOUBLE_TENSOR
+from kernels.double_tensor.space import ARCHITECTURES
+from kernels.kernel import Kernel, Sizes
+from kernels.problem import Problem
+from kernels.skinny import SKINNY
+from kernels.space import Config
+
+# The k that it is for with any C, and bytes of a line along k with a small one.
+DEEPEST: Final = 128
+DEEPEST_BYTES: Final = 65536
+
+
+@lru_cache(1024)
+def _default(problem: Problem, device: Device) -> Config:
+    """The config of the least estimate; the space's first one if the device allows none."""
+    legal = SPACE.legal(problem, device)
+    return min(legal, key=lambda each: seconds(each, problem, device), default=next(iter(SPACE)))
+
+
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    """Whether neither double_tensor, nor skinny where that is not for it, is estimated to be the faster one.
+
+    There are no estimates of batched, which has its batches of the smallest products.
+    """
+    rival = DOUBLE_TENSOR if DOUBLE_TENSOR.covers(problem, device) else SKINNY
+    if rival is SKINNY and problem.batch > 1 and BATCHED.covers(problem, device):
+        return False
+    if rival.seconds is None or not rival.covers(problem, device):
+        return True
+    return untuned_seconds(problem, device) <= rival.seconds(rival.default(problem, device), problem, device)
+
+
+def untuned_seconds(problem: Problem, device: Device) -> float:
+    """Estimated seconds of the default."""
+    return seconds(_default(problem, device), problem, device)
+
+
+DIRECT_DOUBLE: Final = Kernel(
+    name="direct_double",
+    summary="Short k or small C in float64: operands straight from memory into registers of tensor cores.",
+    file="direct_double/kernel.cu",
+    space=SPACE,
+    dtypes=("float64",),
+    precisions=("strict",),
+    platforms=("cuda",),
+    plan=plan,
+    default=_default,
+    seconds=seconds,
+    sizes=Sizes(k_bytes_most=DEEPEST_BYTES, deep_over=DEEPEST, deep_squares_most=MOST_TILES),
+    preferred_untuned=_preferred_untuned,
+    shapes=f"k of at most {DEEPEST}, and a small C with lines of at most {DEEPEST_BYTES} bytes along k",
+    architectures=ARCHITECTURES,
+    instructions=DMMA,
+)

@@ -1,0 +1,89 @@
+"""direct_double's cost model: an estimate of a config's time, which its default has the least of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.cost_model import CLOCK, turns
+from kernels.device import Device
+from kernels.direct_double.plan import grid, passes, slices, teams, tiles
+from kernels.direct_double.space import BAND, FOUR, STRIP, elements, registers, shared_bytes, sums
+from kernels.direct_tensor.plan import threads
+from kernels.packing import A, B, is_c_ragged, ragged
+from kernels.problem import Problem
+from kernels.rules import LINE_BYTES
+from kernels.space import Config
+
+# Fitted, as benchmarks/kernels/fit.py does, to 1,227 times of 60 shapes on an H200: seconds of a launch, and what memory
+# seems to have of its bandwidth.
+LAUNCH: Final = 1.64e-6
+OF_BANDWIDTH: Final = 1.36
+# Clocks that a warp waits for each load of a thread and each of its stores, and in each round of passes but the first,
+# of as many as have stages.
+WAIT_LOAD: Final = 5.37
+WAIT_STORE: Final = 21.8
+PASS_CLOCKS: Final = 533
+# Clocks of an SM for each load and store of a warp, for an instruction of 16 x 8 x 4, and for each line of 128 bytes
+# that its tiles take from the cache, which has one for neighbours.
+LOAD_CLOCKS: Final = 1.98
+STORE_CLOCKS: Final = 2.88
+MMA_CLOCKS: Final = 5.55
+LINE_CLOCKS: Final = 2.33
+# Clocks that a warp waits for the others' slices, for each sum that it adds, and for a cluster's blocks.
+JOIN_CLOCKS: Final = 669
+SUM_CLOCKS: Final = 9.18
+CLUSTER_CLOCKS: Final = 967
+# Clocks of an SM until a block is there.
+BLOCK_CLOCKS: Final = 45.1
+
+
+def seconds(config: Config, problem: Problem, device: Device) -> float:
+    """Estimated seconds of a launch."""
+    limits, times = device.limits, passes(config, problem)
+    granted = min(registers(config), limits.registers_per_thread)
+    shared, blocks = shared_bytes(config, problem), grid(config, problem)
+    busy, waves = turns(limits, blocks, threads(config), shared, granted)
+    products = config["BM"] * config["BN"] / (STRIP * BAND) * config["BK"] / FOUR
+    loads, stores = _loads(config, problem), _stores(config, problem)
+    issued = times * (LOAD_CLOCKS * loads + MMA_CLOCKS * products) + STORE_CLOCKS * stores
+    rounds = -(-times // config["STAGES"])
+    waits = rounds * (WAIT_LOAD * loads + PASS_CLOCKS) - PASS_CLOCKS + WAIT_STORE * stores + _joining(config)
+    lines = LINE_CLOCKS * _lines(config, problem) / blocks
+    clocks = busy * (max(config["WARPS"] * issued, lines) + BLOCK_CLOCKS) + waves * waits
+    return LAUNCH + clocks / CLOCK + problem.bytes / (OF_BANDWIDTH * limits.bandwidth)
+
+
+def _loads(config: Config, problem: Problem) -> float:
+    """Loads of a thread in a pass: of two elements where rows are aligned to 16 bytes."""
+    which, found = ragged(problem), 0.0
+    for operand, lines, k_major in ((A, config["BM"], not problem.trans_a), (B, config["BN"], problem.trans_b)):
+        own = elements(config) * lines / (config["BM"] + config["BN"])
+        paired = not which & operand and (k_major or lines > BAND)
+        found += own / 2 if paired else own
+    return found
+
+
+def _stores(config: Config, problem: Problem) -> float:
+    """Stores of a thread: its share of the tile's elements if k is sliced, else all by pairs or alone."""
+    if slices(config) > 1:
+        return -(-sums(config) // slices(config))
+    return sums(config) / (1 if is_c_ragged(problem) or config["BN"] == BAND else 2)
+
+
+def _lines(config: Config, problem: Problem) -> float:
+    """Lines of 128 bytes of both operands that all blocks take from the cache."""
+    together = teams(config)
+    down = min(config["GROUP_M"], together)
+    of_k = config["BM"] * down + config["BN"] * together / down
+    return tiles(config, problem) / together * of_k * problem.k * problem.itemsize / LINE_BYTES
+
+
+def _joining(config: Config) -> float:
+    """Clocks in which slices of k meet."""
+    if slices(config) == 1:
+        return 0.0
+    own, of_cluster = -(-sums(config) // config["SLICE_K"]), -(-sums(config) // slices(config))
+    added = own * config["SLICE_K"] + sums(config)
+    if config["CLUSTER_K"] == 1:
+        return JOIN_CLOCKS + SUM_CLOCKS * added
+    return JOIN_CLOCKS + SUM_CLOCKS * (added + of_cluster * config["CLUSTER_K"]) + CLUSTER_CLOCKS
