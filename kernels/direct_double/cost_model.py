@@ -14,8 +14,8 @@ from kernels.problem import Problem
 from kernels.rules import LINE_BYTES
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 1,227 times of 60 shapes on an H200: seconds of a launch, and what memory
-# seems to have of its bandwidth.
+# Fitted, as benchmarks/kernels/fit.py does, to 1,227 times of 60 shapes on an H200: seconds of a launch, and what
+# memory seems to have of its bandwidth.
 LAUNCH: Final = 1.64e-6
 OF_BANDWIDTH: Final = 1.36
 # Clocks that a warp waits for each load of a thread and each of its stores, and in each round of passes but the first,

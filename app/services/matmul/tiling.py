@@ -89,10 +89,12 @@ class DeviceMemory:
         # What the walk goes along comes in small panels first, all of it while it goes along the other's first one: one
         # of `side` takes as long.
         if _goes_down(problem):
-            downs, acrosses = rows // _FIRST, min(columns, max(columns // 2, side))
+            downs = _growing(problem.m, rows // _FIRST, rows)
+            acrosses = _growing(problem.n, min(columns, max(columns // 2, side)), columns, even=True)
         else:
-            downs, acrosses = min(rows, max(rows // 2, side)), columns // _FIRST
-        found = _grid(problem, _growing(problem.m, downs, rows), _growing(problem.n, acrosses, columns))
+            downs = _growing(problem.m, min(rows, max(rows // 2, side)), rows, even=True)
+            acrosses = _growing(problem.n, columns // _FIRST, columns)
+        found = _grid(problem, downs, acrosses)
         return found if len(found) > 1 else most
 
     def device_bytes(self, problem: Problem) -> int:
@@ -195,17 +197,27 @@ def _even(size: int, most: int) -> int:
 
 def _cuts(size: int, most: int, start: int = 0) -> list[range]:
     """Parts of what is left of a size from `start` on, as few as `most` allows, of one length but for the last."""
-    step = _even(size - start, most)
+    return _parts(size, start, _even(size - start, most))
+
+
+def _parts(size: int, start: int, step: int) -> list[range]:
     return [range(at, min(at + step, size)) for at in range(start, size, step)]
 
 
-def _growing(size: int, first: int, most: int) -> list[range]:
-    """Parts of a size: `first`, and twice as much each time, up to `most`; then even ones."""
+def _growing(size: int, first: int, most: int, *, even: bool = False) -> list[range]:
+    """Parts of a size: `first`, and twice as much each time, up to `most`; then equal ones.
+
+    With `even` there are an even number, if there are several: a serpentine along the other side ends where it began,
+    with its smallest tile, for whose C nothing is left to wait but itself.
+    """
     parts, start, step = list[range](), 0, first - first % _GRAIN
     while 0 < step < most and size - start >= 2 * step:
         parts.append(range(start, start + step))
         start, step = start + step, 2 * step
-    return parts + _cuts(size, most, start)
+    rest = _cuts(size, most, start)
+    if even and (len(parts) + len(rest)) % 2 and parts:
+        rest = _parts(size, start, ceil((size - start) / (len(rest) + 1) / _GRAIN) * _GRAIN)
+    return parts + rest
 
 
 class TileWalk:

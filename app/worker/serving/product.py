@@ -32,7 +32,7 @@ from kernels.problem import Problem
 from kernels.space import Config
 
 COMPILING = 60.0  # seconds a compilation or a verification may take, where nobody says otherwise
-TOGETHER: Final = 0.5  # seconds after which no other tile is begun in a call: others wait meanwhile
+TOGETHER: Final = 0.75  # seconds after which no other tile is begun in a call: others wait meanwhile
 _VECTOR = 16  # bytes of the widest load
 _DEEPEST: Final = 4096  # of k of a sample
 _SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
