@@ -14,27 +14,27 @@ from kernels.problem import Problem
 from kernels.rules import LINE_BYTES
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 1,227 times of 60 shapes on an H200: seconds of a launch, and what
+# Fitted, as benchmarks/kernels/fit.py does, to 1,653 times of 84 shapes on an H200: seconds of a launch, and what
 # memory seems to have of its bandwidth.
-LAUNCH: Final = 1.64e-6
-OF_BANDWIDTH: Final = 1.36
+LAUNCH: Final = 1.71e-6
+OF_BANDWIDTH: Final = 1.35
 # Clocks that a warp waits for each load of a thread and each of its stores, and in each round of passes but the first,
 # of as many as have stages.
-WAIT_LOAD: Final = 5.37
-WAIT_STORE: Final = 21.8
-PASS_CLOCKS: Final = 533
+WAIT_LOAD: Final = 4.63
+WAIT_STORE: Final = 18.6
+PASS_CLOCKS: Final = 538
 # Clocks of an SM for each load and store of a warp, for an instruction of 16 x 8 x 4, and for each line of 128 bytes
 # that its tiles take from the cache, which has one for neighbours.
-LOAD_CLOCKS: Final = 1.98
-STORE_CLOCKS: Final = 2.88
-MMA_CLOCKS: Final = 5.55
+LOAD_CLOCKS: Final = 2.76
+STORE_CLOCKS: Final = 2.55
+MMA_CLOCKS: Final = 4.77
 LINE_CLOCKS: Final = 2.33
 # Clocks that a warp waits for the others' slices, for each sum that it adds, and for a cluster's blocks.
-JOIN_CLOCKS: Final = 669
-SUM_CLOCKS: Final = 9.18
-CLUSTER_CLOCKS: Final = 967
+JOIN_CLOCKS: Final = 401
+SUM_CLOCKS: Final = 15.1
+CLUSTER_CLOCKS: Final = 858
 # Clocks of an SM until a block is there.
-BLOCK_CLOCKS: Final = 45.1
+BLOCK_CLOCKS: Final = 67.4
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:

@@ -39,7 +39,7 @@ _SEEN: Final = 64  # tiles among which a device's next panels are looked for
 _DEATHS: Final = 2  # of a device's process in turn, from outside, after which the others go on without it
 # Tiles that a worker is asked for together, by the platforms whose copies go on beside launches: it pauses after them,
 # and before where they take long.
-_TOGETHER: Final = {"cuda": 16}
+_TOGETHER: Final = {"cuda": 32}
 Make = Callable[[OperandBuffers, Unit], Product]
 
 
