@@ -65,24 +65,24 @@ class ProductPlanner:
             return ProductPlan(made, fits=tiles is None)
         if placement == "auto" and tiles is None and (resident or not self._pays(problem, units[0].device)):
             return ProductPlan(tiles)
-        shared = self._memory.spread(problem, len(units))
+        shared = self._memory.overlapped(problem, self._side(problem, units[0].device), len(units))
         return ProductPlan(tiles) if shared is None else ProductPlan(shared, units)
 
     def _of_one(
         self, problem: Problem, tiles: tuple[Tile, ...] | None, device_id: str | None
     ) -> tuple[Tile, ...] | None:
-        """The tiles that hide one device's copies behind its products, if these take long; else those it has to have.
-
-        A tile of so many rows and columns takes as long as the next panel's copy.
-        """
+        """Tiles that hide one device's copies behind its products, if these take long; else those that it has to have."""
         device = next((unit.device for unit in self._usable() if device_id in {None, unit.device.id}), None)
         if device is None or problem.flops < _FEW:
             return tiles
-        seconds = self._predicted(problem, device)
-        if tiles is None and seconds < _PAYS:
+        if tiles is None and not self._pays(problem, device):
             return tiles
-        side = ceil(_MEANWHILE * problem.flops / seconds * problem.itemsize / (2 * _LINK))
-        return self._memory.overlapped(problem, side)
+        return self._memory.overlapped(problem, self._side(problem, device))
+
+    def _side(self, problem: Problem, device: Device) -> int:
+        """Rows and columns of a tile that takes as long as the copy of a panel of so many."""
+        rate = problem.flops / self._predicted(problem, device)
+        return ceil(_MEANWHILE * rate * problem.itemsize / (2 * _LINK))
 
     def _alike(self, problem: Problem) -> tuple[Unit, ...]:
         """The devices that compute a problem as the first of them does, however fast."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
 from math import ceil, isqrt
-from typing import Final
+from typing import Any, Final
 
 from app.devices.fleet import Fleet, Unit
 from app.errors import TooLarge
@@ -73,29 +73,30 @@ class DeviceMemory:
             found = _grid(problem, _cuts(problem.m, rows), _cuts(problem.n, columns))
         return found if len(found) > 1 else most
 
-    def overlapped(self, problem: Problem, side: int) -> tuple[Tile, ...] | None:
-        """Tiles of about `side` rows and columns, each of which fits, for one device; None where one is enough.
+    def overlapped(self, problem: Problem, side: int, devices: int = 1) -> tuple[Tile, ...] | None:
+        """Tiles of about `side` rows and columns, each of which fits, for some devices; None where one launch will do.
 
-        A tile of `side` takes as long as the next panel's copy. The first ones are smaller: nothing is made before
-        their panels have come. Without copies beside launches tiles are no more than have to be. Raises as `tiles`.
+        A tile of `side` takes as long as the next panel's copy. Each device's first ones are smaller: nothing is made
+        before their panels have come. Without copies beside launches tiles are no more than have to be, or as `spread`
+        has them. Raises as `tiles`.
         """
         most, waves = self.tiles(problem), _WAVES.get(self._fleet.unit(None).device.platform)
+        goes_down = _goes_down(problem)
+        inner, outer = (problem.m, problem.n) if goes_down else (problem.n, problem.m)
+        if problem.batch > 1 or (devices > 1 and (waves is None or min(inner, outer // devices) < waves // 2)):
+            return self.spread(problem, devices)
         if waves is None:
             return most
-        if problem.batch > 1:
-            return self.spread(problem, 1)
         least = max(side, waves)
         rows, columns = (least, least) if most is None else (min(least, most[0].rows), min(least, most[0].columns))
+        along, across = (rows, columns) if goes_down else (columns, rows)
         # What the walk goes along comes in small panels first, all of it while it goes along the other's first one: one
         # of `side` takes as long.
-        if _goes_down(problem):
-            downs = _growing(problem.m, rows // _FIRST, rows)
-            acrosses = _growing(problem.n, min(columns, max(columns // 2, side)), columns, even=True)
-        else:
-            downs = _growing(problem.m, min(rows, max(rows // 2, side)), rows, even=True)
-            acrosses = _growing(problem.n, columns // _FIRST, columns)
-        found = _grid(problem, downs, acrosses)
-        return found if len(found) > 1 else most
+        first, found = min(across, max(across // 2, side)), list[Tile]()
+        for own in _parts(outer, 0, _up(outer / devices)):
+            parts = _growing(inner, along // _FIRST, along), _growing(own.stop, first, across, own.start, even=True)
+            found += _grid(problem, *(parts if goes_down else parts[::-1]))
+        return tuple(found) if len(found) > 1 else most
 
     def device_bytes(self, problem: Problem) -> int:
         """Bytes that a problem takes of its device at once, at most; raises as `tiles`."""
@@ -204,19 +205,24 @@ def _parts(size: int, start: int, step: int) -> list[range]:
     return [range(at, min(at + step, size)) for at in range(start, size, step)]
 
 
-def _growing(size: int, first: int, most: int, *, even: bool = False) -> list[range]:
-    """Parts of a size: `first`, and twice as much each time, up to `most`; then equal ones.
+def _up(size: float) -> int:
+    """A size up to a multiple, for as many full tiles as may be."""
+    return ceil(size / _GRAIN) * _GRAIN
+
+
+def _growing(size: int, first: int, most: int, start: int = 0, *, even: bool = False) -> list[range]:
+    """Parts of a size from `start` on: `first`, and twice as much each time, up to `most`; then equal ones.
 
     With `even` there are an even number, if there are several: a serpentine along the other side ends where it began,
     with its smallest tile, for whose C nothing is left to wait but itself.
     """
-    parts, start, step = list[range](), 0, first - first % _GRAIN
+    parts, step = list[range](), first - first % _GRAIN
     while 0 < step < most and size - start >= 2 * step:
         parts.append(range(start, start + step))
         start, step = start + step, 2 * step
     rest = _cuts(size, most, start)
     if even and (len(parts) + len(rest)) % 2 and parts:
-        rest = _parts(size, start, ceil((size - start) / (len(rest) + 1) / _GRAIN) * _GRAIN)
+        rest = _parts(size, start, _up((size - start) / (len(rest) + 1)))
     return parts + rest
 
 
@@ -236,6 +242,8 @@ class TileWalk:
             most_a = most_b = max(most_a, most_b)
         self._most = most_a, most_b, max(each.c_bytes for each in problems)
         self._largest = max(tile.rows * tile.columns for tile in tiles)
+        self._problems = dict(zip(tiles, problems, strict=True))
+        self._panels: dict[tuple[str, int, int], Panel] = {}
 
     def __len__(self) -> int:
         return len(self._tiles)
@@ -250,7 +258,7 @@ class TileWalk:
         ahead, kept = self._ahead(tile, (a.key, b.key), after)
         return replace(
             self._whole,
-            problem=tile.problem(self._whole.problem),
+            problem=self._problems[tile],
             offsets=(a.offset, b.offset, c.offset),
             keys=(None, None, None),
             pending_result=None,
@@ -286,23 +294,29 @@ class TileWalk:
                 self._cache.release(unit, key)
 
     def _panel_a(self, tile: Tile) -> Panel:
-        whole, problem = self._whole.problem, tile.problem(self._whole.problem)
-        row, column = (0, tile.row) if whole.trans_a else (tile.row, 0)
-        return self._panel(("a", tile.first, tile.row), 0, whole.a_shape, problem.a_shape, tile, (row, column))
+        whole = self._whole.problem
+        at = (0, tile.row) if whole.trans_a else (tile.row, 0)
+        return self._named(("a", tile.first, tile.row), 0, whole.a_shape, self._problems[tile].a_shape, tile, at)
 
     def _panel_b(self, tile: Tile) -> Panel:
-        whole, problem = self._whole.problem, tile.problem(self._whole.problem)
-        row, column = (tile.column, 0) if whole.trans_b else (0, tile.column)
-        return self._panel(("b", tile.first, tile.column), 1, whole.b_shape, problem.b_shape, tile, (row, column))
+        whole = self._whole.problem
+        at = (tile.column, 0) if whole.trans_b else (0, tile.column)
+        return self._named(("b", tile.first, tile.column), 1, whole.b_shape, self._problems[tile].b_shape, tile, at)
 
     def _panel_c(self, tile: Tile) -> Panel:
         whole = self._whole.problem
         shapes = (whole.m, whole.n), (tile.rows, tile.columns)
-        return self._panel(None, 2, *shapes, tile, (tile.row, tile.column))
+        return self._panel(0, 2, *shapes, tile, (tile.row, tile.column))
+
+    def _named(self, name: tuple[str, int, int], *what: Any) -> Panel:
+        """A panel of A or B, which several tiles have."""
+        if name not in self._panels:
+            self._panels[name] = self._panel(self._keys[name], *what)
+        return self._panels[name]
 
     def _panel(
         self,
-        name: tuple[str, int, int] | None,
+        key: int,
         which: int,
         whole: tuple[int, int],
         part: tuple[int, int],
@@ -312,6 +326,5 @@ class TileWalk:
         """The panel of `part` rows and columns at `at` of a stored matrix of a shape; of several matrices all rows."""
         item = self._whole.problem.itemsize
         start = tile.first * whole[0] * whole[1] + at[0] * whole[1] + at[1]
-        key = 0 if name is None else self._keys[name]
         offset = self._whole.offsets[which] + start * item
         return Panel(key, offset, tile.count * part[0], part[1] * item, whole[1] * item, self._most[which])
