@@ -71,7 +71,7 @@ class ProductPlanner:
     def _of_one(
         self, problem: Problem, tiles: tuple[Tile, ...] | None, device_id: str | None
     ) -> tuple[Tile, ...] | None:
-        """Tiles that hide one device's copies behind its products, if these take long; else those that it has to have."""
+        """Tiles that hide one device's copies behind its products, if these take long; else those it has to have."""
         device = next((unit.device for unit in self._usable() if device_id in {None, unit.device.id}), None)
         if device is None or problem.flops < _FEW:
             return tiles

@@ -12,7 +12,7 @@ from app.services.matmul.certificates.reading import StreamedRead
 from app.tuning.verify.block_sums import block_sums
 from kernels.freivalds import BLOCK_BYTES
 
-_TOGETHER: Final = 64  # sums of a block, whose 4 MiB are read in a fraction of a millisecond
+_TOGETHER: Final = 256  # sums of a block, whose 16 MiB are read in one or two milliseconds: threads wake up seldom
 
 
 class WordSums(StreamedRead[slice]):
