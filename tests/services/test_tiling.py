@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from app.devices.fleet import Fleet
 from app.dtypes import numpy_dtype
 from app.errors import Cancelled, LaunchFailed, TooLarge
 from app.main import opened
@@ -19,6 +23,7 @@ from app.services.matmul import placement
 from app.services.matmul.buffers import Product, Tile
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.device_queue import CancelToken
+from app.services.matmul.tiling import DeviceMemory
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.tuning.verify import tolerance
@@ -26,6 +31,7 @@ from app.worker.serving.device_memory import DeviceBufferCache
 from app.worker.serving.tile_pipeline import TilePipeline
 from kernels.problem import Problem
 from tests.services.test_async_products import keeping
+from tests.support.kernels.devices import H200
 from tests.support.services.service_settings import settings
 
 LIMIT = 2**20
@@ -77,6 +83,37 @@ def test_tiles_cover_c_once_fit_the_memory_and_share_a_panel_with_the_next(small
     for one, other in pairwise(found):
         if one.first == other.first:
             assert one.row == other.row or one.column == other.column
+
+
+def of_gpus(limit: int | None) -> DeviceMemory:
+    """What fits two H200s, of which a product may take so many bytes."""
+    unit = SimpleNamespace(device=H200)
+    return DeviceMemory(cast("Fleet", SimpleNamespace(unit=lambda _: unit, units=[unit, unit])), limit)
+
+
+@pytest.mark.parametrize("_round", range(20))
+def test_tiles_that_overlap_copies_cover_c_once_and_fit(_round: int) -> None:
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    rng = random.Random(seed)  # noqa: S311 - sizes, no secret
+    m, n, k = (int(2 ** rng.uniform(12, 16)) for _ in range(3))
+    problem = Problem(m, n, k, dtype=rng.choice(["float32", "float64", "bfloat16"]), trans_a=rng.random() < 0.5)
+    limit = 2 ** rng.randint(33, 36)
+    found = of_gpus(limit).overlapped(problem, rng.randint(500, 40_000), rng.randint(1, 2)) or ()
+    rows, columns = ({(one.row, one.rows) for one in found}, {(one.column, one.columns) for one in found})
+    assert sum(one.rows * one.columns for one in found) in {0, m * n}
+    assert all(sum(length for _, length in sides) == size for sides, size in ((rows, m), (columns, n)) if found)
+    parts = [one.problem(problem) for one in found]
+    panels = 2 * (max(each.a_bytes for each in parts) + max(each.b_bytes for each in parts)) if parts else 0
+    assert panels + 2 * max((each.c_bytes for each in parts), default=0) <= limit
+
+
+def test_each_device_begins_with_a_small_tile_and_ends_with_one() -> None:
+    found = of_gpus(2**34).overlapped(Problem(32768, 32768, 32768), 3500, 2) or ()
+    areas = [one.rows * one.columns for one in found]
+    half = len(areas) // 2
+    assert areas[0] == areas[half] == min(areas)
+    assert [one.column for one in found[:half]] < [one.column for one in found[half:]]
 
 
 def test_what_fits_is_one_launch_and_small_products_of_a_batch_share_a_tile(small: Service) -> None:

@@ -96,9 +96,12 @@ class ProductPlanner:
         return problem.flops >= _FEW and self._predicted(problem, device) >= _PAYS
 
     def _predicted(self, problem: Problem, device: Device) -> float:
-        """Seconds that the model expects one device to take."""
+        """Seconds that the kernel's own model expects one device to take; without one, the bound that all have."""
         launch = self._best.answer(problem, device.id).launch
-        return predict(CATALOGUE[launch.kernel], launch.config, launch.problem, device)
+        kernel = CATALOGUE[launch.kernel]
+        if kernel.seconds is not None:
+            return kernel.seconds(launch.config, launch.problem, device)
+        return predict(kernel, launch.config, launch.problem, device)
 
 
 def _class(problem: Problem, device: Device) -> tuple[str, bool, bool] | None:

@@ -30,6 +30,7 @@ _GRAIN: Final = 256  # rows and columns of a tile are a multiple, so that full t
 EACH: Final = 8  # tiles a device where several share a product: its first panels, and uneven ends, cost one in so many
 # Rows and columns of such a tile at least, by platform: a GPU's multiprocessors all have some of it.
 _RATE: Final = {"cuda": 2048, "opencl": _GRAIN}
+_MANY: Final = 4  # walks along a side: of fewer, one more would copy too much again
 _ALIKE: Final = 1.1  # times that panels of A may be as large as those of B, or these, to have the same buffers
 _LEAST: Final = 16  # rows or columns of a tile: with fewer, a launch would be worth nothing
 # Rows and columns at least of one device's tiles, by the platforms whose copies go on beside launches: waves of blocks.
@@ -87,16 +88,22 @@ class DeviceMemory:
             return self.spread(problem, devices)
         if waves is None:
             return most
-        least = max(side, waves)
-        rows, columns = (least, least) if most is None else (min(least, most[0].rows), min(least, most[0].columns))
-        along, across = (rows, columns) if goes_down else (columns, rows)
+        along = waves if most is None else min(waves, most[0].rows, most[0].columns)
+        across = min(max(side, waves), self._widest(problem, along))
         # What the walk goes along comes in small panels first, all of it while it goes along the other's first one: one
-        # of `side` takes as long.
-        first, found = min(across, max(across // 2, side)), list[Tile]()
+        # of `side` takes as long with a margin.
+        first, found = min(across, max(across // 2, 2 * side // 3)), list[Tile]()
         for own in _parts(outer, 0, _up(outer / devices)):
             parts = _growing(inner, along // _FIRST, along), _growing(own.stop, first, across, own.start, even=True)
             found += _grid(problem, *(parts if goes_down else parts[::-1]))
         return tuple(found) if len(found) > 1 else most
+
+    def _widest(self, problem: Problem, along: int) -> int:
+        """The most of one side of a tile that memory allows, whose other side is given; two panels of either fit."""
+        memory, one = self._bounds()
+        elements = int(_PART * memory) // problem.itemsize
+        widest = (elements - _PANELS // 2 * along * problem.k) // (_PANELS // 2 * problem.k + _TILES * along)
+        return max(_LEAST, min(widest, one // problem.itemsize // max(problem.k, along)))
 
     def device_bytes(self, problem: Problem) -> int:
         """Bytes that a problem takes of its device at once, at most; raises as `tiles`."""
@@ -213,7 +220,7 @@ def _up(size: float) -> int:
 def _growing(size: int, first: int, most: int, start: int = 0, *, even: bool = False) -> list[range]:
     """Parts of a size from `start` on: `first`, and twice as much each time, up to `most`; then equal ones.
 
-    With `even` there are an even number, if there are several: a serpentine along the other side ends where it began,
+    With `even` there are an even number, if there are many: a serpentine along the other side ends where it began,
     with its smallest tile, for whose C nothing is left to wait but itself.
     """
     parts, step = list[range](), first - first % _GRAIN
@@ -221,7 +228,7 @@ def _growing(size: int, first: int, most: int, start: int = 0, *, even: bool = F
         parts.append(range(start, start + step))
         start, step = start + step, 2 * step
     rest = _cuts(size, most, start)
-    if even and (len(parts) + len(rest)) % 2 and parts:
+    if even and parts and (len(parts) + len(rest)) % 2 and len(parts) + len(rest) >= _MANY:
         rest = _parts(size, start, _up((size - start) / (len(rest) + 1)))
     return parts + rest
 
