@@ -268,6 +268,7 @@ class _DeviceTiles:
                     return
             else:
                 parts = [replace(part, following=()), *part.following]
+                self._most = min(_TOGETHER.get(self._unit.device.platform, 1), 2 * len(parts))
                 self._queue.put_back(self._index, dealt[len(parts) :])
                 self._keep(dealt[: len(parts)], parts, worker, made)
 
