@@ -38,11 +38,13 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether neither tensor_core nor hopper is estimated to be the faster one."""
+    """Whether neither tensor_core nor hopper, where that would be taken, is estimated to be the faster one."""
     own = untuned_seconds(problem, device)
     if own > CLOSE * staged_seconds(TENSOR_CORE.default(problem, device), problem, device):
         return False
-    return own <= SHORT_SECONDS or not HOPPER.covers(problem, device) or own <= hopper_seconds(problem, device)
+    if own <= SHORT_SECONDS or not HOPPER.covers(problem, device):
+        return True
+    return own <= hopper_seconds(problem, device) or not HOPPER.preferred_untuned(problem, device)
 
 
 def untuned_seconds(problem: Problem, device: Device) -> float:

@@ -54,6 +54,8 @@ _TILES: Final = (
 _NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "SLICE_K")
 # Estimates of one power of two, in so many parts, are equal: the order of the tiles decides.
 ALIKE: Final = 32
+# Blocks for each SM that splits of k make at most: of small tiles several fit one.
+BLOCKS_OF_SM: Final = 4
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
 UNLIKE: Final = (*_NAMES, "STREAM_K_SMS", "PACK_MN", "SPLIT_K")
@@ -82,7 +84,7 @@ def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[
         "STAGE_C": int(is_c_ragged(problem) and shape["BM"] * shape["BN"] >= STAGED_TILE),
         "GROUP_M": 8 if tiles > 2 * sms else 1,
     }
-    splits = [(0, split) for split in SPLITS if split * tiles <= 2 * sms or split == 1]
+    splits = [(0, split) for split in SPLITS if split * tiles <= BLOCKS_OF_SM * sms or split == 1]
     shared = [(sms, 1)] if sms in SMS and shape["SLICE_K"] == 1 else []
     copies = [(0, 1), (1, 4)] if ragged else [(0, 4)]
     return [
