@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Event, Lock
 from typing import Final
 
 from app.tuning.budget import Budget
@@ -23,6 +23,12 @@ _APART: Final = 2  # trials of the leading kernel between the defaults of two ke
 _BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its best where it is that slow
 
 
+def _seeded() -> Event:
+    event = Event()
+    event.set()
+    return event
+
+
 @dataclass(slots=True)
 class KernelSearch:
     """The search of one kernel: `told` are the configs with an outcome, `ready` those asked for and compiling.
@@ -30,7 +36,7 @@ class KernelSearch:
     `begin` makes the strategy, which lists the space: at the first question, or in a thread during the first trials,
     so that defaults come first however large it is. Outcomes that the strategy does not know yet are `untold`, and
     `early` are configs that it named before the first outcome. `prepared` are the configs whose builds were started,
-    and `opened` says that `begin` was called in a thread.
+    and `opened` says that `begin` was called in a thread, which sets `seeded` once seeds can be asked for.
     """
 
     kernel: Kernel
@@ -45,6 +51,7 @@ class KernelSearch:
     exhausted: bool = False
     opened: bool = False
     strategy: Strategy | None = None
+    seeded: Event = field(default_factory=_seeded)
     _asking: Lock = field(default_factory=Lock)
 
     @property
@@ -72,6 +79,7 @@ class KernelSearch:
 
     def ask(self, count: int) -> list[Config]:
         """The strategy's next configs, those first that it named early; these alone while the space is being listed."""
+        self.seeded.wait()
         with self._asking:
             if self.early and not self.begin.is_made:
                 batch, self.early = self.early[:count], self.early[count:]

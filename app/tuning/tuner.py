@@ -289,17 +289,21 @@ def _has_time(search: KernelSearch) -> bool:
 def _open_in_thread(searches: Sequence[KernelSearch], task: Task, runner: Runner, given: Deadline) -> None:
     for search in searches:
         search.opened = True
+        search.seeded.clear()
     begin_in_thread([partial(_open, search, task, runner, given) for search in searches], given)
 
 
 def _open(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> None:
     """Start the builds of a search's first configs, and list its space, while others are measured."""
-    trials = given.budget().trials
-    count = _EARLY if trials is None else min(_EARLY, trials - len(search.told) - 1)
-    seeds = search.kernel.seeds if task.strategy == "auto" and not task.known.get(search.kernel.name) else None
+    try:
+        trials = given.budget().trials
+        count = _EARLY if trials is None else min(_EARLY, trials - len(search.told) - 1)
+        seeds = search.kernel.seeds if task.strategy == "auto" and not task.known.get(search.kernel.name) else None
+        early = search.seed(seeds(task.problem, task.device), count) if seeds and count > 0 else None
+    finally:
+        search.seeded.set()
     if count > 0:
-        early = search.seed(seeds(task.problem, task.device), count) if seeds else search.ask_early(count)
-        for config in [search.default, *early]:
+        for config in [search.default, *(search.ask_early(count) if early is None else early)]:
             _prepare(search, config, task, runner)
         search.begin()
 

@@ -397,10 +397,15 @@ def test_a_search_goes_on_while_anothers_space_is_listed() -> None:
     assert kernels.index("naive", kernels.index("naive") + 1) > 11
 
 
-def test_seeds_are_tried_while_their_space_is_listed() -> None:
+def test_seeds_are_tried_while_their_space_is_listed_however_late_they_come() -> None:
     runner = Heard(width=4)
     enough = runner.hear("tiled", 4)
-    tiled = replace(KERNELS[-1], seeds=lambda problem, device: KERNELS[-1].space.legal(problem, device)[:3])
+
+    def seeds(problem: Problem, device: Device) -> Sequence[Config]:
+        Event().wait(0.05)  # the search asks meanwhile
+        return KERNELS[-1].space.legal(problem, device)[:3]
+
+    tiled = replace(KERNELS[-1], seeds=seeds)
 
     def made(asked: SearchTask) -> Strategy:
         assert asked.kernel.name != "tiled" or enough.wait(30)
