@@ -229,6 +229,22 @@ def test_buffers_are_used_again_rather_than_given_back(rng: random.Random) -> No
     assert not pipeline.walks
 
 
+@pytest.mark.parametrize("_round", range(20))
+def test_tiles_do_with_little_memory(rng: random.Random, _round: int) -> None:
+    """With that of two panels and one result, if need be, at whatever tile it turns out."""
+    most, device = rng.randint(3, 6), LateDevice(rng)
+
+    def fails(what: str) -> None:
+        if what == "allocate" and device.allocated >= most:
+            raise LaunchFailed("out of memory", fatal=False)
+
+    device.fails = fails
+    pipeline, cache, walk = TilePipeline(), DeviceBufferCache(), Walk(rng, 7)
+    for group in groups(rng, walk.works()):
+        pipeline.make(held(device, walk), cache, group, nothing)
+    assert np.array_equal(walk.c, walk.a @ walk.b)
+
+
 @pytest.mark.parametrize("_round", range(10))
 def test_two_products_take_turns(rng: random.Random, _round: int) -> None:
     device, pipeline, cache = LateDevice(rng), TilePipeline(), DeviceBufferCache()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
@@ -139,14 +140,14 @@ class TilePipeline:
         """The marks of a product's panels, by their keys."""
         return self._panels.setdefault(walk, {})
 
-    def recycle(self, cache: DeviceBufferCache, tile: TileTransfer) -> None:
-        """Take back the buffers of panels that are no tile's any more."""
-        known = self.panels(tile.walk)
-        for key in known.keys() - set(tile.needed):
+    def recycle(self, cache: DeviceBufferCache, walk: int, needed: Collection[int]) -> None:
+        """Take back the buffers of a product's panels but the needed ones."""
+        known = self.panels(walk)
+        for key in known.keys() - set(needed):
             mark, buffer = known.pop(key), cache.copy(key)
             if buffer is not None:
                 cache.forget([key])
-                self.free(tile.walk).panels.append((buffer, mark))
+                self.free(walk).panels.append((buffer, mark))
 
 
 def run(backend: Backend, program: Program | None, launch: Launch | None, problem: Problem, operands: Operands) -> int:
@@ -156,6 +157,16 @@ def run(backend: Backend, program: Program | None, launch: Launch | None, proble
         return 0
     backend.run(program, launch, operands)
     return backend.declined(launch)
+
+
+@contextmanager
+def _spared() -> Iterator[None]:
+    """Do without what the device has no memory for."""
+    try:
+        yield
+    except LaunchFailed as error:
+        if error.facts.get("fatal", True):
+            raise
 
 
 class _PipelinedTiles:
@@ -172,12 +183,13 @@ class _PipelinedTiles:
         """Queue a tile; the one before is over when it returns, and its C on the way."""
         tile, seconds, started = work.tile, TileSeconds(), perf_counter()
         self.made.append(seconds)
-        if self._running is not None and not {tile.a.key, tile.b.key} <= set(self._cache.keys):
-            self._leave()  # it may read the only buffers that there are
+        is_missing = not {tile.a.key, tile.b.key} <= set(self._cache.keys)
+        if self._running is not None and (is_missing or not self._pipeline.free(tile.walk).results):
+            self._leave()  # it may have the only buffers that there are
         c, sent = self._result(tile)
         if is_idle := self._running is None:
-            self._pipeline.recycle(self._cache, tile)
-        a, b = self._panel(tile, tile.a), self._panel(tile, tile.b)
+            self._pipeline.recycle(self._cache, tile.walk, tile.needed)
+        a, b = self._own(tile, tile.a), self._own(tile, tile.b)
         marks = self._pipeline.panels(tile.walk)
         after = [mark for mark in (marks.get(tile.a.key), marks.get(tile.b.key), sent) if mark is not None]
         if is_idle:
@@ -194,17 +206,23 @@ class _PipelinedTiles:
         self._fetch_ahead(tile)
 
     def _reserve(self, tile: TileTransfer) -> None:
-        """Allocate a product's other buffers while its first panels come: later that waits for what the device does."""
-        free, backend = self._pipeline.free(tile.walk), self._held.backend
+        """Allocate a product's other buffers while its first panels come: later that waits for what the device does.
+
+        Without memory for one, tiles do without it.
+        """
+        free, later = self._pipeline.free(tile.walk), (*tile.ahead, *tile.kept)
         if tile.is_last or free.panels or len(self._pipeline.panels(tile.walk)) > len({tile.a.key, tile.b.key}):
             return
-        self._cache.make_room(sum(each.room for each in (*tile.ahead, *tile.kept)), tile.budget, tile.needed)
-        free.panels.extend((backend.allocate(each.room), None) for each in (*tile.ahead, *tile.kept))
-        if not free.results:
-            free.results.append((backend.allocate(tile.c.room), None))
+        self._cache.make_room(sum(each.room for each in later), tile.budget, tile.needed)
+        with _spared():
+            if not free.results:
+                free.results.append((self._held.backend.allocate(tile.c.room), None))
+            free.panels.extend((self._held.backend.allocate(each.room), None) for each in later)
 
     def _result(self, tile: TileTransfer) -> _Marked:
-        """A buffer for C; raises LaunchFailed."""
+        """A buffer for C, if need be that of the tile before; raises LaunchFailed."""
+        if not self._pipeline.free(tile.walk).results:
+            self._send_unsent(tile.walk)
         used = _taken(self._pipeline.free(tile.walk).results, tile.c.room)
         return used or (self._held.backend.allocate(tile.c.room), None)
 
@@ -273,13 +291,20 @@ class _PipelinedTiles:
 
     def _fetch_ahead(self, tile: TileTransfer) -> None:
         """Begin to copy the panels that the next tiles need; without memory for one, it is copied in its turn."""
-        self._pipeline.recycle(self._cache, tile)
-        try:
+        self._pipeline.recycle(self._cache, tile.walk, tile.needed)
+        with _spared():
             for panel in tile.ahead:
                 self._panel(tile, panel)
+
+    def _own(self, tile: TileTransfer, panel: Panel) -> Buffer:
+        """A panel of the tile itself: without memory for it, those of later tiles give way. Raises LaunchFailed."""
+        try:
+            return self._panel(tile, panel)
         except LaunchFailed as error:
             if error.facts.get("fatal", True):
                 raise
+        self._pipeline.recycle(self._cache, tile.walk, (tile.a.key, tile.b.key))
+        return self._panel(tile, panel)
 
     def _panel(self, tile: TileTransfer, panel: Panel) -> Buffer:
         """A panel on the device: the copy that is there or comes, or a fresh one; raises LaunchFailed."""
