@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from math import inf
 from pathlib import Path
 from typing import Any, Final, cast
 from unittest.mock import patch
@@ -176,6 +177,7 @@ class JobWorld(World):
     folder: Path = field(kw_only=True)  # of results
     database: SimulatedDatabase = field(init=False)
     told: dict[str, JobRecord] = field(default_factory=dict)  # as a client saw them last
+    ended: dict[str, int] = field(default_factory=dict)  # the step at which a client was told of an end
     answered: dict[str, tuple[str, str]] = field(default_factory=dict)  # fingerprint and body by key
     services: Services = field(init=False)
 
@@ -207,12 +209,13 @@ class JobWorld(World):
             self.simulation.sleep(rng.choice((0.0, 0.1, 1.0)))
             budget = Budget(trials=rng.choice((1, 2, 4)))
             spec = TuneSpec((rng.choice(_TUNED),), (), ("naive",), "random", budget, retune=rng.random() < 0.5)
+            asked = self.simulation.steps
             try:
                 job = self.services.tuning.submit(spec, ANONYMOUS)
             except _REFUSED as error:
                 self.outcomes[type(error).__name__] += 1
                 continue
-            self.tell(job)
+            self.tell(job, asked)
             if rng.random() < 0.3:
                 self._cancel(job.id, f"cancellation {number}")
             self._await(job.id)
@@ -243,10 +246,17 @@ class JobWorld(World):
         assert self.simulation.now - asked < _WAITING - 1, f"nobody was woken by the end of {job_id}"
         self.outcomes[f"{job.kind} {job.state}"] += 1
 
-    def tell(self, job: JobRecord) -> None:
-        """Take note of what a client was told."""
+    def tell(self, job: JobRecord, asked: float = inf) -> None:
+        """Take note of what a client was told that `asked` at a step: of an end that anyone had been told by then too.
+
+        A job that several have asked for may have ended while one of them is being answered.
+        """
         before = self.told.get(job.id)
-        assert before is None or before.state not in ENDED or before.state == job.state, f"{before} became {job}"
+        if before is not None and before.state in ENDED and before.state != job.state:
+            assert self.ended[job.id] > asked, f"{before} became {job}"
+            return
+        if job.state in ENDED:
+            self.ended.setdefault(job.id, self.simulation.steps)
         self.told[job.id] = job
 
     def job_client(self, name: str, count: int) -> None:
