@@ -96,10 +96,10 @@ class ProductPlanner:
         return problem.flops >= _FEW and self._predicted(problem, device) >= _PAYS
 
     def _predicted(self, problem: Problem, device: Device) -> float:
-        """Seconds that the kernel's own model expects one device to take; without one, the bound that all have."""
+        """Seconds that a GPU kernel's own model expects one device to take; without one, the bound that all have."""
         launch = self._best.answer(problem, device.id).launch
         kernel = CATALOGUE[launch.kernel]
-        if kernel.seconds is not None:
+        if kernel.seconds is not None and device.platform == "cuda":
             return kernel.seconds(launch.config, launch.problem, device)
         return predict(kernel, launch.config, launch.problem, device)
 
