@@ -48,7 +48,8 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=int, default=2**33, help="bytes of a device that a product may take out of core"
     )
-    parser.add_argument("--each", type=int, nargs="+", default=[EACH], help="tiles a device of what is spread")
+    of_each = "tiles a device where they do not overlap copies: on a CPU, of batches, of small shares"
+    parser.add_argument("--each", type=int, nargs="+", default=[EACH], help=of_each)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=150.0, help="after which no further round begins")
     parser.add_argument("--out", type=Path, default=None)

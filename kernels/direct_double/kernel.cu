@@ -50,9 +50,9 @@
 // Instructions make C transposed, so that eight lanes store 128 bytes of a row: their rows are B's
 // columns. But where A's rows lie along memory and B's columns do not: their registers are then
 // those of a load.
-#define TURNED (!TRANS_A || !TRANS_B)
-#define STRIPS ((TURNED ? BN : BM) / 16)
-#define BANDS ((TURNED ? BM : BN) / 8)
+#define SWAP_AB (!TRANS_A || !TRANS_B)
+#define STRIPS ((SWAP_AB ? BN : BM) / 16)
+#define BANDS ((SWAP_AB ? BM : BN) / 8)
 #include "dmma.h"
 #include "cluster.h"
 #include "fragments.h"
@@ -128,9 +128,9 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                              (!TRANS_B || is_aligned(b)),
                          THREAD_IN_GROUP, 4},
                axis_m = {TRANS_A && BM > 8 && m % 2 == 0 && is_aligned(a),
-                         TURNED ? BAND_LINE(GROUP_ID) : GROUP_ID, 8},
+                         SWAP_AB ? BAND_LINE(GROUP_ID) : GROUP_ID, 8},
                axis_n = {BN > 8 && n % 2 == 0 && is_aligned(c) && (TRANS_B || is_aligned(b)),
-                         TURNED ? GROUP_ID : BAND_LINE(GROUP_ID), 8};
+                         SWAP_AB ? GROUP_ID : BAND_LINE(GROUP_ID), 8};
     a += TRANS_A ? times(start, m) + row : times(row, k) + start;
     b += TRANS_B ? times(column, k) + start : times(start, n) + column;
     OperandTile<!TRANS_A> tile_a = {a, rows, depth, TRANS_A ? m : k};
@@ -156,7 +156,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         EACH(s, STAGES) {
             load((s + STAGES - 1) % STAGES);
             if (s == 0 || depth > 0) {
-#if TURNED
+#if SWAP_AB
                 multiply(acc, y[s], x[s]);
 #else
                 multiply(acc, x[s], y[s]);

@@ -3,7 +3,7 @@
 // two of those it is.
 #define ELEMENTS (STRIPS * 2 * BANDS * 2)
 // From one element to its neighbour in a row of C, where the axis has pairs.
-#define NEXT_IN_ROW (TURNED ? 2 * BANDS : 2)
+#define NEXT_IN_ROW (SWAP_AB ? 2 * BANDS : 2)
 
 // From the lane's first element on: rows and columns that there are, and how far the next eight
 // are in each two eights.
@@ -16,8 +16,8 @@ struct TileOfC {
 INNER TileOfC tile_of_c(REAL *c, const INDEX n, const int rows, const int columns, const Axis &m,
                         const Axis &along)
 {
-    const int y = (TURNED ? THREAD_IN_GROUP : GROUP_ID) << m.paired,
-              x = (TURNED ? GROUP_ID : THREAD_IN_GROUP) << along.paired;
+    const int y = (SWAP_AB ? THREAD_IN_GROUP : GROUP_ID) << m.paired,
+              x = (SWAP_AB ? GROUP_ID : THREAD_IN_GROUP) << along.paired;
     return {c + (y * n + x), n,        rows - y,     columns - x,
             m.step(),        along.step(), m.paired, along.paired};
 }
@@ -42,9 +42,9 @@ struct Place {
 
 INNER Place place_of(const TileOfC &tile, const int e)
 {
-    const int y = TURNED ? band_place(e, tile.row_step, tile.rows_paired)
+    const int y = SWAP_AB ? band_place(e, tile.row_step, tile.rows_paired)
                          : strip_place(e, tile.row_step),
-              x = TURNED ? strip_place(e, tile.column_step)
+              x = SWAP_AB ? strip_place(e, tile.column_step)
                          : band_place(e, tile.column_step, tile.columns_paired);
     return {tile.to + (y * tile.n + x), y < tile.rows && x < tile.columns};
 }

@@ -17,7 +17,7 @@ from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS
 from tests.support.kernels.pocl_runner import operands
-from tests.support.kernels.tensor_core_configs import rounded
+from tests.support.kernels.tensor_core_configs import expect_nan_in_its_row, rounded
 
 cuda = pytest.importorskip("app.devices.cuda")
 interpreter = pytest.importorskip("tests.ptx_interpreter.launches")
@@ -215,13 +215,7 @@ def test_what_is_verified_before_serving_has_room_for_its_k_and_is_right(values:
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(realign: int) -> None:
     problem = Problem(33, 17, 19, dtype="float16")
     launch = DIRECT_TENSOR.launch(tile(32, 16, 32, 2, 2, realign=realign), problem, H200)
-    a, b = operands(problem, np.random.default_rng(11))
-    a[0, 32, 18] = np.nan
-    c, _ = interpreter.interpreted(launch, a, b, H200)
-    assert np.isnan(c[0, 32]).all()
-    assert np.isfinite(c[0, :32]).all()
-    c, _ = interpreter.interpreted(launch, np.ones_like(a), np.full_like(b, np.inf), H200)
-    assert (c == np.inf).all()
+    expect_nan_in_its_row(launch, interpreter.interpreted)
 
 
 @pytest.mark.rotating

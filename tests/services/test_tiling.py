@@ -116,6 +116,13 @@ def test_each_device_begins_with_a_small_tile_and_ends_with_one() -> None:
     assert [one.column for one in found[:half]] < [one.column for one in found[half:]]
 
 
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_without_copies_beside_launches_one_device_has_no_more_tiles_than_it_needs(small: Service, batch: int) -> None:
+    memory = small.matmul.memory
+    for problem in (Problem(64, 64, 64, batch=batch), replace(LARGE, batch=batch)):
+        assert memory.overlapped(problem, 3000) == memory.tiles(problem)
+
+
 def test_what_fits_is_one_launch_and_small_products_of_a_batch_share_a_tile(small: Service) -> None:
     assert small.matmul.memory.tiles(Problem(100, 100, 100)) is None
     found = tiles_of(small, Problem(64, 64, 64, batch=100))

@@ -82,12 +82,12 @@ class DeviceMemory:
         has them. Raises as `tiles`.
         """
         most, waves = self.tiles(problem), _WAVES.get(self._fleet.unit(None).device.platform)
+        if waves is None and devices == 1:
+            return most
         goes_down = _goes_down(problem)
         inner, outer = (problem.m, problem.n) if goes_down else (problem.n, problem.m)
-        if problem.batch > 1 or (devices > 1 and (waves is None or min(inner, outer // devices) < waves // 2)):
+        if waves is None or problem.batch > 1 or (devices > 1 and min(inner, outer // devices) < waves // 2):
             return self.spread(problem, devices)
-        if waves is None:
-            return most
         along = waves if most is None else min(waves, most[0].rows, most[0].columns)
         across = min(max(side, waves), self._widest(problem, along))
         # What the walk goes along comes in small panels first, all of it while it goes along the other's first one: one

@@ -19,7 +19,7 @@ from app.tuning.verify import tolerance
 from app.worker.serving import sketch
 from app.worker.serving.chunked_transfer import COPYING, transfers_of
 from app.worker.serving.device_memory import DeviceBufferCache, TileTransfer, bytes_at
-from app.worker.serving.sketch import DeviceSketch, Look, SketchRequest
+from app.worker.serving.sketch import DeviceSketch, MakeSketch, SketchRequest
 from app.worker.serving.tile_pipeline import TilePipeline, TileWork, run
 from app.worker.state import ProgramCache
 from kernels import CATALOGUE
@@ -143,15 +143,15 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
         return _multiply_tiles(held, link, request)
     program, build = _program(held, link, request)
     asked = request.sketch
-    look = None if asked is None else sketch.prepared(held, link, request.problem, asked, request.allowed)
-    tools = _Tools(program, build, look)
+    make_sketch = None if asked is None else sketch.prepared(held, link, request.problem, asked, request.allowed)
+    given = _Built(program, build, make_sketch)
     with link.lease(deadline(held.backend, request), last=True):
         try:
-            return _made(held, cache, request, tools)
+            return _made(held, cache, request, given)
         except LaunchFailed as error:
             if error.facts.get("fatal", True) or not _made_room(held, request, request.keys):
                 raise
-        return _made(held, cache, request, tools)
+        return _made(held, cache, request, given)
 
 
 def _multiply_tiles(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) -> MultiplyResult:
@@ -213,15 +213,15 @@ def _tiles_made(
 
 
 @dataclass(frozen=True, slots=True)
-class _Tools:
-    """What a product is made with: its program, the seconds that it took to have it, and what looks at C, if asked."""
+class _Built:
+    """What a product is made with: its program, the seconds that this took, and what makes its sketch, if asked."""
 
     program: Program | None
     build: float
-    look: Look | None
+    make_sketch: MakeSketch | None
 
 
-def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyRequest, tools: _Tools) -> MultiplyResult:
+def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyRequest, given: _Built) -> MultiplyResult:
     problem, backend = request.problem, held.backend
     key_a, key_b, key_c = request.keys
     c = backend.allocate(problem.c_bytes)
@@ -230,12 +230,12 @@ def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyReques
     a = _sent(held, request, 0) or _operand(held, cache, request, key_a, request.a, problem.a_bytes)
     b = _sent(held, request, 1) or _operand(held, cache, request, key_b, request.b, problem.b_bytes)
     copied = perf_counter()
-    declined = run(backend, tools.program, request.launch, problem, Operands(a, b, c))
+    declined = run(backend, given.program, request.launch, problem, Operands(a, b, c))
     launched = perf_counter()
     if declined:
-        return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=tools.build)
-    seen = None if tools.look is None else tools.look(Operands(a, b, c))
-    looked = perf_counter()
+        return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=given.build)
+    made_sketch = None if given.make_sketch is None else given.make_sketch(Operands(a, b, c))
+    sketched = perf_counter()
     if request.uploaded != NOT_UPLOADED:
         transfers_of(held).forget(request.uploaded)
     if request.result_key is None:
@@ -243,11 +243,11 @@ def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyReques
     else:
         transfers_of(held).keep_result(request.result_key, c)
     spent = MultiplyResult(
-        copied - started, launched - copied, perf_counter() - looked, loaded, on_device=request.result_key is not None
+        copied - started, launched - copied, perf_counter() - sketched, loaded, on_device=request.result_key is not None
     )
     if key_c is not None and cache.make_room(problem.c_bytes, request.budget, request.keys):
         cache.put(key_c, c)
-    return replace(spent, kept=cache.keys, build=tools.build, sketch=seen)
+    return replace(spent, kept=cache.keys, build=given.build, sketch=made_sketch)
 
 
 def _sent(held: WorkerContext, request: MultiplyRequest, which: int) -> Buffer | None:

@@ -66,7 +66,7 @@ class DeviceSketch:
     seconds: float
 
 
-Look: TypeAlias = Callable[[Operands], DeviceSketch | None]
+MakeSketch: TypeAlias = Callable[[Operands], DeviceSketch | None]
 
 
 @dataclass
@@ -123,7 +123,7 @@ def _prepare(held: WorkerContext, link: WorkerLink, problem: Problem, allowed: f
 
 def prepared(
     held: WorkerContext, link: WorkerLink, problem: Problem, request: SketchRequest, allowed: float
-) -> Look | None:
+) -> MakeSketch | None:
     """What makes the sketch that is asked for once the product is there, its programs compiled and checked now.
 
     None where this device makes none. It gives None where the device has no memory for it, and raises LaunchFailed if
@@ -133,7 +133,7 @@ def prepared(
     if programs is None:
         return None
 
-    def look(on: Operands) -> DeviceSketch | None:
+    def make(on: Operands) -> DeviceSketch | None:
         try:
             return _Sketching(held.backend, programs, problem, on).sketch(request)
         except LaunchFailed as error:
@@ -141,7 +141,7 @@ def prepared(
                 raise
             return None
 
-    return look
+    return make
 
 
 class _Sketching:

@@ -48,7 +48,7 @@ class _InFlight:
 
 
 _Marked: TypeAlias = tuple[Buffer, Any]  # and the mark of the copy after which it may be used
-_POOLED: Final = 2**26  # bytes: smaller buffers may be used again while a copy into them goes on
+_POOLED: Final = 2**26  # bytes: backends may pool smaller buffers, and lend one again while a copy into it goes on
 
 
 @dataclass(slots=True)
@@ -160,8 +160,8 @@ def run(backend: Backend, program: Program | None, launch: Launch | None, proble
 
 
 @contextmanager
-def _spared() -> Iterator[None]:
-    """Do without what the device has no memory for."""
+def _unless_out_of_memory() -> Iterator[None]:
+    """Go on where the block failed for want of device memory; other failures are raised."""
     try:
         yield
     except LaunchFailed as error:
@@ -214,7 +214,7 @@ class _PipelinedTiles:
         if tile.is_last or free.panels or len(self._pipeline.panels(tile.walk)) > len({tile.a.key, tile.b.key}):
             return
         self._cache.make_room(sum(each.room for each in later), tile.budget, tile.needed)
-        with _spared():
+        with _unless_out_of_memory():
             if not free.results:
                 free.results.append((self._held.backend.allocate(tile.c.room), None))
             free.panels.extend((self._held.backend.allocate(each.room), None) for each in later)
@@ -243,7 +243,7 @@ class _PipelinedTiles:
     def _await_copies(self, tile: TileTransfer) -> None:
         """Wait for what is copied back, as the slab may be lent to others, and for panels of pooled buffers.
 
-        Large ones go on to come: nobody else has their memory before it is given back, which waits for them.
+        Copies of large ones go on, beside whoever has the device next: their memory is freed only after them.
         """
         panels, results = self._pipeline.panels(tile.walk), self._pipeline.free(tile.walk).results
         ahead = [panels.get(each.key) for each in (*tile.ahead, *tile.kept) if each.room <= _POOLED]
@@ -292,7 +292,7 @@ class _PipelinedTiles:
     def _fetch_ahead(self, tile: TileTransfer) -> None:
         """Begin to copy the panels that the next tiles need; without memory for one, it is copied in its turn."""
         self._pipeline.recycle(self._cache, tile.walk, tile.needed)
-        with _spared():
+        with _unless_out_of_memory():
             for panel in tile.ahead:
                 self._panel(tile, panel)
 

@@ -82,11 +82,7 @@ def whole(problem: Problem, seed: int) -> tuple[Array, Array, Array]:
 
 
 class Sketches:
-    """The contract; a subclass has the device."""
-
-    @pytest.fixture
-    def backend(self) -> Backend:
-        raise NotImplementedError
+    """The contract; a subclass gives the fixture `backend`."""
 
     @pytest.fixture
     def device(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> OnDevice:

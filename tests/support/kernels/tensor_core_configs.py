@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
 from kernels.tensor_core.space import SPACE
 from tests.support.kernels.devices import H200
-from tests.support.kernels.pocl_runner import Array, reference
+from tests.support.kernels.pocl_runner import Array, operands, reference
 
 
 def device(architecture: str, sms: int, shared_bytes: int, threads_per_sm: int = 2048) -> Device:
@@ -62,3 +63,15 @@ def planned(chosen: Config, problem: Problem, kernel: Kernel = TENSOR_CORE) -> L
 def rounded(problem: Problem, a: Array, b: Array) -> Array:
     """The product of integers: exact in float32, and rounded once to C's dtype."""
     return np.asarray(reference(problem, a, b).astype(numpy_dtype(problem.dtype)))
+
+
+def expect_nan_in_its_row(launch: Launch, interpreted: Callable[..., tuple[Array, int]]) -> None:
+    """Expect a NaN of A in its row of C alone, and no NaN where padding's zeros meet infinities, interpreted."""
+    problem, row = launch.problem, launch.problem.m - 1
+    a, b = operands(problem, np.random.default_rng(11))
+    a[0, row, -1] = np.nan
+    c, _ = interpreted(launch, a, b, H200)
+    assert np.isnan(c[0, row]).all()
+    assert np.isfinite(c[0, :row]).all()
+    c, _ = interpreted(launch, np.ones_like(a), np.full_like(b, np.inf), H200)
+    assert (c == np.inf).all()
