@@ -34,7 +34,7 @@ from app.services.matmul.certificates import reading
 from app.services.matmul.certificates.freivalds import StreamedSketch
 from app.services.matmul.certificates.word_sums import WordSums
 from app.worker.serving import sketch
-from app.worker.serving.sketch import SketchRequest
+from app.worker.serving.sketch import DeviceSketch, SketchMaker, SketchRequest
 from benchmarks.harness import service
 from kernels.freivalds import VECTORS, WIDTH, StoredMatrix, project, row_peaks, word_sums
 from kernels.problem import Problem
@@ -168,10 +168,10 @@ def sketched(size: int, arguments: argparse.Namespace, held: WorkerContext) -> d
     backend = held.backend
     on = Operands(*map(backend.upload, (a, b, np.zeros_like(a))))
     signs = SketchRequest.of(np.random.default_rng(size).choice([-1, 1], (VECTORS, size)))
-    look = sketch.prepared(held, cast("WorkerLink", Alone()), problem, signs, 60.0)
-    if look is None:
+    maker = sketch.prepared(held, cast("WorkerLink", Alone()), problem, signs, 60.0)
+    if maker is None:
         raise SystemExit(f"{arguments.sketch} makes no sketches")
-    wall = [found.seconds for found in (look(on) for _ in range(arguments.pairs)) if found is not None]
+    wall = [found.seconds for found in (made(maker, on) for _ in range(arguments.pairs)) if found is not None]
     of_a, of_b = (StoredMatrix(size, size, 1, arguments.dtype, name in arguments.trans) for name in "ab")
     out = backend.allocate(size * WIDTH * 8)
     factors = backend.upload(np.ones((size, WIDTH)))
@@ -187,6 +187,13 @@ def sketched(size: int, arguments: argparse.Namespace, held: WorkerContext) -> d
     }
     told = {"size": size, "dtype": arguments.dtype, "device": backend.device.name, "sketch_ms": 1e3 * median(wall)}
     return told | {f"{name}_ms": 1e3 * median(seconds) for name, seconds in took.items()}
+
+
+def made(maker: SketchMaker, on: Operands) -> DeviceSketch | None:
+    """A sketch, beside no product."""
+    maker.begin(on)
+    maker.compute()
+    return maker.end()
 
 
 def opened(device: str, cache: Path) -> Backend:

@@ -2,7 +2,7 @@
 
 python -m benchmarks.serving.out_of_core [--sizes 32768] [--dtype float32] [--limit 17179869184] [--rounds 2]
 
-What is in core is timed by its kernel's seconds; out of core is all from operands in the slab to C there.
+What is in core is one launch, timed by its kernel's seconds; out of core is all from operands in the slab to C there.
 Of a size that exceeds the device, `--in-core SIZE` names the one whose rate in core counts.
 """
 
@@ -13,6 +13,7 @@ import ctypes
 import json
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -21,6 +22,7 @@ import numpy as np
 
 from app.dtypes import Array, numpy_dtype
 from app.main import opened
+from app.services.matmul.buffers import ProductPlan
 from app.services.service import Service
 from app.settings import Settings
 from kernels.problem import Problem
@@ -53,7 +55,7 @@ def measured(size: int, arguments: argparse.Namespace) -> dict[str, Any]:
     inside = Problem(own, own, own, dtype=arguments.dtype)
     in_core = served(inside, arguments, None)
     out = served(problem, arguments, arguments.limit)
-    row: dict[str, Any] = {"size": size, "dtype": problem.dtype, "limit": arguments.limit}
+    row: dict[str, Any] = {"size": size, "dtype": problem.dtype, "limit": arguments.limit, "devices": arguments.devices}
     row |= {"in_core": in_core["kernel_tflops"], "out_of_core": out["tflops"], "tiles": out["tiles"]}
     row |= {"of_in_core": out["tflops"] / in_core["kernel_tflops"], "kernel": out["kernel"], "phases": out["seconds"]}
     if problem.dtype in _LETTER and arguments.devices.startswith("cuda"):
@@ -71,7 +73,8 @@ def served(problem: Problem, arguments: argparse.Namespace, limit: int | None) -
         with opened(given, "a benchmark") as service, service.matmul.reserve(problem) as placed:
             for operand in (placed.a, placed.b):
                 fill(operand)
-            found = [product(service, placed) for _ in range(arguments.rounds + 1)][1:]
+            plan = ProductPlan() if limit is None else placed.plan
+            found = [product(service, replace(placed, plan=plan)) for _ in range(arguments.rounds + 1)][1:]
     best = min(found, key=lambda each: float(each["wall"]))
     flops = problem.flops / 1e12
     return best | {"tflops": flops / best["wall"], "kernel_tflops": flops / best["seconds"]["kernel"]}

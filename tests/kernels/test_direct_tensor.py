@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.worker.serving.product import sample
+from app.worker.serving.launch_class import sample
 from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.direct_tensor.plan import passes, tiles
 from kernels.direct_tensor.space import MOST_PASSES, SPACE, most_k

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.worker.serving.product import sample
+from app.worker.serving.launch_class import sample
 from kernels.problem import Problem
 from kernels.rank_k import RANK_K
 from kernels.rank_k.plan import lines, register_limit, registers, shared_bytes, threads, warp_tile

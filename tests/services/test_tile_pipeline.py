@@ -15,7 +15,8 @@ from app.devices.backend import AsyncExecution, Buffer, Operands, WorkerContext
 from app.devices.process.worker_main import CallStopped
 from app.dtypes import Array
 from app.errors import LaunchFailed
-from app.worker.serving.device_memory import DeviceBufferCache, Panel, TileTransfer
+from app.worker.serving import tile_pipeline
+from app.worker.serving.device_memory import DeviceBufferCache, Panel, PanelShare, TileTransfer
 from app.worker.serving.tile_pipeline import TilePipeline, TileWork
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -164,7 +165,8 @@ class Walk:
             count = self.rng.randint(0, 2)
             problem = Problem(tile.c.rows, tile.c.width // ITEM, self.k)
             launch = cast("Launch", _Launch(problem))
-            made = replace(tile, ahead=ahead[:count], kept=ahead[count:2], is_last=not later)
+            shares = tuple(PanelShare(panel, self.rng.uniform(0.1, 1)) for panel in ahead[count:2])
+            made = replace(tile, ahead=ahead[:count], later=shares, is_last=not later)
             works.append(TileWork(problem, launch, cast("Any", object()), made))
         return works
 
@@ -198,6 +200,12 @@ def held(device: LateDevice, walk: Walk) -> WorkerContext:
 
 def nothing(_: int) -> None:
     """Nothing happens before a tile."""
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of panels may begin anywhere."""
+    monkeypatch.setattr(tile_pipeline, "_ALIGNED", 1)
 
 
 @pytest.fixture

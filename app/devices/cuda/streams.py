@@ -16,6 +16,7 @@ from app.errors import LaunchFailed
 from kernels.launch import Launch
 
 _TO_DEVICE, _TO_HOST = range(2)
+_LEGACY: Final = 0  # the default stream
 _KINDS: Final = (runtime.memcpyHostToDevice, runtime.memcpyDeviceToHost)
 # CUDA's errors that leave the context whole (the runtime's and the driver's numbers agree): invalid value, out of
 # memory, invalid configuration, invalid function, invalid image, no binary for the GPU, invalid or unsupported PTX,
@@ -35,6 +36,7 @@ class OverlappedStreams(ABC):
         self._copying: list[Any] = []
         self._launching: list[Any] = []
         self._started = 0
+        self._borrower: Any = None  # the mark of the launch that had the workspace last
 
     def write_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> Any:
         """Copy rows of bytes into a buffer."""
@@ -57,20 +59,23 @@ class OverlappedStreams(ABC):
             return stream.record(_event())
 
     def start(self, program: Program, launch: Launch, operands: Operands, after: Sequence[Any]) -> Any:
-        """Queue a launch after some marks; one with a workspace, which all share, after everything."""
+        """Queue a launch after some marks; one with a workspace, which these share, once the one before is over."""
         with failing():
-            if launch.workspace_bytes:
-                runtime.deviceSynchronize()
+            if launch.workspace_bytes and self._borrower is not None:
+                self._borrower.synchronize()
             go = self._queued(program, launch, operands)
             if launch.workspace_bytes:
-                runtime.deviceSynchronize()  # a fresh workspace is zeroed on another stream
+                runtime.streamSynchronize(_LEGACY)  # on which a fresh workspace is zeroed
             self._started += 1
             stream = self._streams(self._launching)[self._started % 2]
             for mark in after:
                 stream.wait_event(mark)
             with stream:
                 go()
-            return stream.record(_event())
+            mark = stream.record(_event())
+            if launch.workspace_bytes:
+                self._borrower = mark
+            return mark
 
     def finish(self, mark: Any) -> None:
         """Wait for a launch."""

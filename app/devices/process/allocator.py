@@ -14,8 +14,8 @@ _CHOSEN: Final = (
     # that take turns spread few objects over much memory. The interpreter's lock leaves few of them at once in malloc.
     (_ARENA_MAX, "MALLOC_ARENA_MAX", 2),
     # A text of 30 MB that was freed would have glibc raise both limits, and keep as much from then on.
-    (_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", 2**20),
-    (_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", 2**22),
+    (_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", 2**22),
+    (_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", 2**24),
 )
 _EVERY: Final = 20.0  # seconds: as long the service may keep what a burst has freed
 

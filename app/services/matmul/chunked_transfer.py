@@ -27,6 +27,8 @@ LARGE: Final = 2**25
 # Bytes copied at once: five milliseconds of the fastest loopback, and no more of a device's time than other products
 # can wait. A multiple of 4096, as parts of buffers are.
 PIECE: Final = 2**24
+# The first bytes of C that are copied, and then as many as are there: what is compared first leaves soon.
+_BEGINNING: Final = 2**20
 _DEADLINE: Final = 30.0  # seconds that a copy may take before it has the device's lease
 
 
@@ -44,8 +46,8 @@ class _Operand:
     def is_ready(self) -> bool:
         return self.ready == self.nbytes
 
-    def next(self) -> Chunk:
-        count = min(PIECE, self.nbytes - self.copied)
+    def next(self, most: int = PIECE) -> Chunk:
+        count = min(most, self.nbytes - self.copied)
         return Chunk(self.key, self.nbytes, self.copied, count, self.offset + self.copied)
 
 
@@ -144,7 +146,8 @@ class ChunkedTransfer:
         Raises ChildDied if C is gone with the worker that made it, DeviceError if the device failed, and as the check.
         """
         with self._copying:
-            unit, piece, started = self._held[self._c.key], self._c.next(), perf_counter()
+            unit, started = self._held[self._c.key], perf_counter()
+            piece = self._c.next(min(PIECE, max(_BEGINNING, self._c.copied)))
             if not self._call(unit, chunked_transfer.download_chunk, piece):
                 raise ChildDied(f"the result is gone with the process that held {unit.device.id}")
             self._c.copied = piece.end

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from threading import Lock
 from time import perf_counter
 from typing import Final
@@ -30,7 +31,8 @@ from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
 from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.tuning.trial_runner import kind_of
-from app.worker.serving.product import LaunchClass, MultiplyRequest, MultiplyResult, class_of
+from app.worker.serving.launch_class import LaunchClass, class_of
+from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.device import Device
@@ -241,9 +243,8 @@ class KernelSelector:
         kernel = CATALOGUE[found.kernel]
         if found.launch.problem.precision != problem.precision or kernel.refusal(problem, unit.device) is not None:
             return answer
-        try:
-            launch = kernel.launch(found.config, problem, unit.device)
-        except ValueError:
+        launch = _launch(found.kernel, found.config, problem, unit.device)
+        if launch is None:
             return answer
         is_held = self._quarantine.holds(unit.device, found.kernel, found.config, problem) is not None
         return answer if is_held else replace(found, launch=launch)
@@ -298,6 +299,15 @@ class KernelSelector:
         if reason is not None:
             raise WrongResult(f"{name} {launch.config} is quarantined on {unit.device.id}: {reason}")
         return KernelChoice(name, launch, "default", problem, declined)
+
+
+@lru_cache(_REMEMBERED)
+def _launch(kernel: str, config: Config, problem: Problem, device: Device) -> Launch | None:
+    """The launch of a problem by another one's config; None where the space refuses that."""
+    try:
+        return CATALOGUE[kernel].launch(config, problem, device)
+    except ValueError:
+        return None
 
 
 def strictly(problem: Problem) -> Problem:

@@ -23,7 +23,7 @@ from app.services.best.lookup import BestConfigs, covering, default_launch
 from app.services.best.quarantine import Quarantine, QuarantinedConfig
 from app.services.matmul.kernel_choice import BuildDeadlines, ServingFailures
 from app.services.tuning.forecast import TrialForecasts
-from app.worker.serving import product
+from app.worker.serving import launch_class
 from kernels.launch import Launch
 from kernels.problem import Problem
 
@@ -206,7 +206,7 @@ class DefaultVerification:
         for last in (False, True):
             try:
                 unit.prepare(launch.build, allowed)
-                child.call(product.verify_class, launch, allowed, priority=Priority.CHECK, deadline=_STARTING)
+                child.call(launch_class.verify_class, launch, allowed, priority=Priority.CHECK, deadline=_STARTING)
             except ChildDied as error:
                 if last or not error.facts.get("outside"):
                     raise

@@ -40,7 +40,8 @@ from app.services.matmul.kernel_choice import (
 )
 from app.services.matmul.placement import Placement, ProductPlanner, TileMaker
 from app.services.matmul.resident_matrices import PendingMatrix, ResidentMatrix
-from app.services.matmul.tiling import DeviceMemory, TileWalk
+from app.services.matmul.tile_walk import TileWalk
+from app.services.matmul.tiling import DeviceMemory
 from app.services.principal import ANONYMOUS, Principal
 from app.worker.serving import product
 from app.worker.serving.product import MultiplyResult
@@ -82,8 +83,7 @@ class MatmulService:
         self._selector = KernelSelector(best, quarantine, misses, vendor=vendor)
         self.failures, self.deadlines = ServingFailures(quarantine, best), BuildDeadlines()
         self.made_at: dict[str, float] = {}  # when a device made its last product, by the monotonic clock
-        self._prepared: set[tuple[str, Build]] = set()
-        self._builds = PendingBuilds()
+        self._prepared, self._builds = set[tuple[str, Build]](), PendingBuilds()
         self.memory = DeviceMemory(fleet, device_bytes)
         self.planner = ProductPlanner(self.memory, best, self._usable)
 
@@ -217,7 +217,7 @@ class MatmulService:
             return self._multiply_or_fall_back(buffers, device_id, kernel, token)
         if device_id or not units:
             units = (self._fleet.unit(device_id) if device_id else self._soonest(buffers),)
-        with closing(TileWalk(buffers, tiles, self.device_cache, units)) as walk:
+        with closing(TileWalk(buffers, tiles, self.device_cache, units, self.memory.product_bytes)) as walk:
             return TileMaker(
                 walk, lambda part, unit: self._multiply_or_fall_back(part, unit.device.id, kernel, token)
             ).product()

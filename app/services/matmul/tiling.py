@@ -10,19 +10,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
 from math import ceil, isqrt
-from typing import Any, Final
+from typing import Final
 
-from app.devices.fleet import Fleet, Unit
+from app.devices.fleet import Fleet
 from app.errors import TooLarge
 from app.services.best.lookup import covering, unemulated
-from app.services.matmul.buffers import OperandBuffers, Tile
-from app.services.matmul.device_cache import DeviceCacheDirectory
+from app.services.matmul.buffers import Tile
 from app.services.matmul.kernel_choice import strictly
-from app.worker.serving.device_memory import Panel, TileTransfer
 from kernels.problem import Problem
 
 _REMEMBERED: Final = 4096  # problems
 _FIRST: Final = 8  # parts of a tile's side that the first one has, of what the walk goes along
+_NARROW: Final = 8192  # bytes of a row of the first panel: narrower ones are copied by far more slowly
+_CORNER: Final = 5  # parts that the first panel is cut into, at most: as many of the other operand stay beside them
+# Times the largest panel of either operand that a walk keeps: the first ones, which are smaller and make up one of it,
+# the one that is used and the next one.
+_OVERLAPPED: Final = 3
+_HURRIED: Final = 0.6  # of `side`: a tile of so many rows and columns takes as long as a panel's copy without a margin
 _PANELS: Final = 4  # of op(A) and of op(B), and the next one of each, which come meanwhile
 _TILES: Final = 2  # the one that is made, and the one before it that leaves meanwhile
 _PART: Final = 0.8  # of the memory: the rest is for workspaces, programs, resident matrices and the trial worker
@@ -31,7 +35,6 @@ EACH: Final = 8  # tiles a device where several share a product: its first panel
 # Rows and columns of such a tile at least, by platform: a GPU's multiprocessors all have some of it.
 _RATE: Final = {"cuda": 2048, "opencl": _GRAIN}
 _MANY: Final = 4  # walks along a side: of fewer, one more would copy too much again
-_ALIKE: Final = 1.1  # times that panels of A may be as large as those of B, or these, to have the same buffers
 _LEAST: Final = 16  # rows or columns of a tile: with fewer, a launch would be worth nothing
 # Rows and columns at least of one device's tiles, by the platforms whose copies go on beside launches: waves of blocks.
 _WAVES: Final = {"cuda": 8192}
@@ -89,21 +92,23 @@ class DeviceMemory:
         if waves is None or problem.batch > 1 or (devices > 1 and min(inner, outer // devices) < waves // 2):
             return self.spread(problem, devices)
         along = waves if most is None else min(waves, most[0].rows, most[0].columns)
-        across = min(max(side, waves), self._widest(problem, along))
-        # What the walk goes along comes in small panels first, all of it while it goes along the other's first one: one
-        # of `side` takes as long with a margin.
-        first, found = min(across, max(across // 2, 2 * side // 3)), list[Tile]()
+        widest, found = self._widest(problem, along), list[Tile]()
+        across = min(max(_balanced(side, inner), waves), widest)
         for own in _parts(outer, 0, _up(outer / devices)):
-            parts = _growing(inner, along // _FIRST, along), _growing(own.stop, first, across, own.start, even=True)
-            found += _grid(problem, *(parts if goes_down else parts[::-1]))
+            parts = _growing(inner, along // _FIRST, along), _widths(own, side, inner, across, widest)
+            found += _from_corner(problem, *parts)
         return tuple(found) if len(found) > 1 else most
 
     def _widest(self, problem: Problem, along: int) -> int:
-        """The most of one side of a tile that memory allows, whose other side is given; two panels of either fit."""
-        memory, one = self._bounds()
-        elements = int(_PART * memory) // problem.itemsize
-        widest = (elements - _PANELS // 2 * along * problem.k) // (_PANELS // 2 * problem.k + _TILES * along)
+        """The most of one side of a tile that memory allows, whose other side is given."""
+        elements, one = self.product_bytes // problem.itemsize, self._bounds()[1]
+        widest = (elements - _OVERLAPPED * along * problem.k) // (_OVERLAPPED * problem.k + _TILES * along)
         return max(_LEAST, min(widest, one // problem.itemsize // max(problem.k, along)))
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of each device that panels and results of a product may take."""
+        return int(_PART * self._bounds()[0])
 
     def device_bytes(self, problem: Problem) -> int:
         """Bytes that a problem takes of its device at once, at most; raises as `tiles`."""
@@ -120,7 +125,7 @@ class DeviceMemory:
         memory, one = self._bounds()
         if problem.bytes <= memory and max(problem.a_bytes, problem.b_bytes, problem.c_bytes) <= one:
             return None
-        room = int(_PART * memory)
+        room = self.product_bytes
         alone = replace(problem, batch=1)
         together = min(room // alone.bytes, one // max(alone.a_bytes, alone.b_bytes, alone.c_bytes))
         if together:
@@ -149,6 +154,31 @@ def _grid(problem: Problem, rows: Sequence[range], columns: Sequence[range]) -> 
         for first in range(problem.batch)
         for row, column in at
     )
+
+
+def _from_corner(problem: Problem, inner: list[range], outer: list[range]) -> list[Tile]:
+    """Tiles of a device, that go along `inner` parts of C for each of the outer ones in a serpentine.
+
+    The first outer part is cut itself, and begins in the corner: panels of either operand come in turn, each is used
+    with all that are there of the other.
+    """
+    first, *rest = outer
+    corner = _growing(first.stop, max(len(inner[0]), _NARROW // problem.itemsize), len(first), first.start)
+    kept, joined = corner[: _CORNER - 1], corner[_CORNER - 1 :]
+    corner = [*kept, range(joined[0].start, first.stop)] if joined else kept
+    turns = zip(rest, _turning(inner[::-1]), strict=False)
+    pairs = [*_in_turn(inner, corner), *((along, across) for across, alongs in turns for along in alongs)]
+    at = pairs if _goes_down(problem) else [(row, column) for column, row in pairs]
+    return [Tile(0, 1, row.start, len(row), column.start, len(column)) for row, column in at]
+
+
+def _in_turn(inner: Sequence[range], outer: Sequence[range]) -> Iterator[tuple[range, range]]:
+    """All pairs of two parts, as one of either side is added in turn: each with those before it, the last one first."""
+    for number in range(max(len(inner), len(outer))):
+        for added in inner[number : number + 1]:
+            yield from ((added, other) for other in outer[:number][::-1])
+        for added in outer[number : number + 1]:
+            yield from ((other, added) for other in inner[: number + 1][::-1])
 
 
 def _goes_down(problem: Problem) -> bool:
@@ -212,6 +242,28 @@ def _parts(size: int, start: int, step: int) -> list[range]:
     return [range(at, min(at + step, size)) for at in range(start, size, step)]
 
 
+def _balanced(side: int, inner: int) -> int:
+    """The width of a tile, that is to go along `inner`, whose walk takes as long as the copies that come meanwhile.
+
+    These are of all panels that the walk goes along, and of the next one of its own width; `side` is the same for one
+    panel as wide as the tile.
+    """
+    return side * inner // (inner - side) if side < inner else 2**62
+
+
+def _widths(own: range, side: int, inner: int, across: int, widest: int) -> list[range]:
+    """Parts of what a device has of the outer side, as many as there are of `across`, and a first one before.
+
+    Nothing is made before the first one has come: it is as narrow as the copies beside its walk allow, whose rate has
+    no margin here, and as the others are at their `widest`.
+    """
+    rest = max(1, len(own) // across)
+    least = int(_HURRIED * side * (1 + across / inner))
+    first = min(across, max(across // 2, least, _up(len(own) - rest * widest)))
+    most = min(widest, max(across, _up((len(own) - first) / rest)))
+    return _growing(own.stop, first, most, own.start, even=True)
+
+
 def _up(size: float) -> int:
     """A size up to a multiple, for as many full tiles as may be."""
     return ceil(size / _GRAIN) * _GRAIN
@@ -231,107 +283,3 @@ def _growing(size: int, first: int, most: int, start: int = 0, *, even: bool = F
     if even and parts and (len(parts) + len(rest)) % 2 and len(parts) + len(rest) >= _MANY:
         rest = _parts(size, start, _up((size - start) / (len(rest) + 1)))
     return parts + rest
-
-
-class TileWalk:
-    """The tiles of one product with their panels, whose copies the devices drop at the end; safe from any thread."""
-
-    def __init__(
-        self, buffers: OperandBuffers, tiles: Sequence[Tile], cache: DeviceCacheDirectory, units: Sequence[Unit]
-    ) -> None:
-        self.units, self._whole, self._tiles, self._cache = units, buffers, tiles, cache
-        names = {name for tile in tiles for name in (("a", tile.first, tile.row), ("b", tile.first, tile.column))}
-        self._keys = {name: cache.new_key() for name in names}
-        self._walk = cache.new_key()
-        problems = [tile.problem(buffers.problem) for tile in tiles]
-        most_a, most_b = max(each.a_bytes for each in problems), max(each.b_bytes for each in problems)
-        if max(most_a, most_b) <= _ALIKE * min(most_a, most_b):  # each buffer may have a panel of either
-            most_a = most_b = max(most_a, most_b)
-        self._most = most_a, most_b, max(each.c_bytes for each in problems)
-        self._largest = max(tile.rows * tile.columns for tile in tiles)
-        self._problems = dict(zip(tiles, problems, strict=True))
-        self._panels: dict[tuple[str, int, int], Panel] = {}
-
-    def __len__(self) -> int:
-        return len(self._tiles)
-
-    def buffers(self, number: int, after: Sequence[int], *, is_last: bool) -> OperandBuffers:
-        """The buffers of one tile, `after` which its device likely makes those.
-
-        Unless it `is_last`, its C is there once the device has made the next one of the product.
-        """
-        tile = self._tiles[number]
-        a, b, c = self._panel_a(tile), self._panel_b(tile), self._panel_c(tile)
-        ahead, kept = self._ahead(tile, (a.key, b.key), after)
-        return replace(
-            self._whole,
-            problem=self._problems[tile],
-            offsets=(a.offset, b.offset, c.offset),
-            keys=(None, None, None),
-            pending_result=None,
-            transfer=None,
-            tile=TileTransfer(self._walk, a, b, c, ahead, kept, is_last),
-            whole=self._whole.problem,
-        )
-
-    def _ahead(
-        self, tile: Tile, keys: tuple[int, int], after: Sequence[int]
-    ) -> tuple[tuple[Panel, ...], tuple[Panel, ...]]:
-        """The next panel of either operand: those that come beside a tile, and those that stay if they are there.
-
-        Who queues a copy of many rows that lie apart is blocked by the driver for most of it. The next launch has to be
-        queued meanwhile: one that is not needed at once comes beside a large tile.
-        """
-        wanted, ahead, kept = {self._panel_a: keys[0], self._panel_b: keys[1]}, list[Panel](), list[Panel]()
-        is_large = 2 * tile.rows * tile.columns >= self._largest
-        for distance, number in enumerate(after):
-            for panel_of, key in list(wanted.items()):
-                panel = panel_of(self._tiles[number])
-                if panel.key != key:
-                    del wanted[panel_of]
-                    (ahead if is_large or not distance else kept).append(panel)
-            if not wanted:
-                break
-        return tuple(ahead), tuple(kept)
-
-    def close(self) -> None:
-        """Have the devices drop what they still hold."""
-        for unit in self.units:
-            for key in (self._walk, *self._keys.values()):
-                self._cache.release(unit, key)
-
-    def _panel_a(self, tile: Tile) -> Panel:
-        whole = self._whole.problem
-        at = (0, tile.row) if whole.trans_a else (tile.row, 0)
-        return self._named(("a", tile.first, tile.row), 0, whole.a_shape, self._problems[tile].a_shape, tile, at)
-
-    def _panel_b(self, tile: Tile) -> Panel:
-        whole = self._whole.problem
-        at = (tile.column, 0) if whole.trans_b else (0, tile.column)
-        return self._named(("b", tile.first, tile.column), 1, whole.b_shape, self._problems[tile].b_shape, tile, at)
-
-    def _panel_c(self, tile: Tile) -> Panel:
-        whole = self._whole.problem
-        shapes = (whole.m, whole.n), (tile.rows, tile.columns)
-        return self._panel(0, 2, *shapes, tile, (tile.row, tile.column))
-
-    def _named(self, name: tuple[str, int, int], *what: Any) -> Panel:
-        """A panel of A or B, which several tiles have."""
-        if name not in self._panels:
-            self._panels[name] = self._panel(self._keys[name], *what)
-        return self._panels[name]
-
-    def _panel(
-        self,
-        key: int,
-        which: int,
-        whole: tuple[int, int],
-        part: tuple[int, int],
-        tile: Tile,
-        at: tuple[int, int],
-    ) -> Panel:
-        """The panel of `part` rows and columns at `at` of a stored matrix of a shape; of several matrices all rows."""
-        item = self._whole.problem.itemsize
-        start = tile.first * whole[0] * whole[1] + at[0] * whole[1] + at[1]
-        offset = self._whole.offsets[which] + start * item
-        return Panel(key, offset, tile.count * part[0], part[1] * item, whole[1] * item, self._most[which])

@@ -10,7 +10,8 @@ import numpy as np
 from app.devices.backend import Operands, WorkerContext
 from app.devices.process import WorkerLink
 from app.dtypes import Array
-from app.worker.serving.product import MultiplyRequest, MultiplyResult, built, deadline
+from app.worker.serving.launch_class import built
+from app.worker.serving.product import MultiplyRequest, MultiplyResult, deadline
 from kernels.launch import Launch
 
 

@@ -83,12 +83,19 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
+class PanelShare:
+    """A panel that a later tile needs, and the share of what is missing of it that comes beside this one."""
+
+    panel: Panel
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class TileTransfer:
-    """The panels of A, B and C of one tile of the product `walk`, and those that the next tiles need beside them.
+    """The panels of A, B and C of one tile of the product `walk`, and those of the next tiles.
 
-    Of these the ones `ahead` come meanwhile; `kept` ones stay where they are there, and begin to come later.
-
-    Unless `is_last`, C is copied back while the next tile is made.
+    All of the ones `ahead`, which the next tile needs, comes meanwhile, and of `later` ones a share. `rooms` are bytes
+    of the buffers that the walk has for panels. Unless `is_last`, C is copied back while the next tile is made.
     """
 
     walk: int
@@ -96,22 +103,24 @@ class TileTransfer:
     b: Panel
     c: Panel
     ahead: tuple[Panel, ...] = ()
-    kept: tuple[Panel, ...] = ()
+    later: tuple[PanelShare, ...] = ()
+    rooms: tuple[int, ...] = ()
     is_last: bool = True
+
+    @property
+    def following(self) -> tuple[Panel, ...]:
+        """The panels of the next tiles, in the order in which they are needed."""
+        return *self.ahead, *(each.panel for each in self.later)
 
     @property
     def budget(self) -> int:
         """Bytes of the panels that stay on the device."""
-        return sum(each.room for each in self._all)
-
-    @property
-    def _all(self) -> tuple[Panel, ...]:
-        return self.a, self.b, *self.ahead, *self.kept
+        return max(sum(self.rooms), sum(each.room for each in (self.a, self.b, *self.following)))
 
     @property
     def needed(self) -> tuple[int, ...]:
         """The keys of panels that stay."""
-        return tuple(each.key for each in self._all)
+        return tuple(each.key for each in (self.a, self.b, *self.following))
 
 
 def bytes_at(held: WorkerContext, offset: int, nbytes: int) -> Array:

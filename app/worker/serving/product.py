@@ -7,38 +7,26 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import numpy as np
-
-from app.devices.backend import Backend, Buffer, Operands, Program, WorkerContext
+from app.devices.backend import Backend, Buffer, Operands, Program, WorkerContext, nothing
 from app.devices.process import WorkerLink
-from app.dtypes import numpy_dtype
-from app.errors import LaunchFailed, WrongResult
-from app.tuning.verify import tolerance
+from app.errors import LaunchFailed
 from app.worker.serving import sketch
 from app.worker.serving.chunked_transfer import COPYING, transfers_of
 from app.worker.serving.device_memory import DeviceBufferCache, TileTransfer, bytes_at
-from app.worker.serving.sketch import DeviceSketch, MakeSketch, SketchRequest
+from app.worker.serving.launch_class import COMPILING, built
+from app.worker.serving.sketch import DeviceSketch, SketchMaker, SketchRequest
 from app.worker.serving.tile_pipeline import TilePipeline, TileWork, run
-from app.worker.state import ProgramCache
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.device import Device
-from kernels.fp32_emulation import least_k
-from kernels.fp32_emulation import reason as reason_of
 from kernels.launch import Launch
 from kernels.problem import Problem
-from kernels.space import Config
 
-COMPILING = 60.0  # seconds a compilation or a verification may take, where nobody says otherwise
 TOGETHER: Final = 0.75  # seconds after which no other tile is begun in a call: others wait meanwhile
-_VECTOR = 16  # bytes of the widest load
-_DEEPEST: Final = 4096  # of k of a sample
-_SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
 _KNOWN = 512  # launches whose figures are remembered
 NOT_UPLOADED: Final = (None, None)
-LaunchClass: TypeAlias = tuple[str, Config, bool, bool, bool, bool, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +131,8 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
         return _multiply_tiles(held, link, request)
     program, build = _program(held, link, request)
     asked = request.sketch
-    make_sketch = None if asked is None else sketch.prepared(held, link, request.problem, asked, request.allowed)
-    given = _Built(program, build, make_sketch)
+    maker = None if asked is None else sketch.prepared(held, link, request.problem, asked, request.allowed)
+    given = _Built(program, build, maker)
     with link.lease(deadline(held.backend, request), last=True):
         try:
             return _made(held, cache, request, given)
@@ -218,7 +206,7 @@ class _Built:
 
     program: Program | None
     build: float
-    make_sketch: MakeSketch | None
+    sketch: SketchMaker | None
 
 
 def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyRequest, given: _Built) -> MultiplyResult:
@@ -230,11 +218,16 @@ def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyReques
     a = _sent(held, request, 0) or _operand(held, cache, request, key_a, request.a, problem.a_bytes)
     b = _sent(held, request, 1) or _operand(held, cache, request, key_b, request.b, problem.b_bytes)
     copied = perf_counter()
-    declined = run(backend, given.program, request.launch, problem, Operands(a, b, c))
+    operands, maker = Operands(a, b, c), given.sketch
+    if maker is not None:
+        maker.begin(operands)
+    begun = perf_counter()
+    meanwhile = nothing if maker is None else maker.compute
+    declined = run(backend, given.program, request.launch, problem, operands, meanwhile)
     launched = perf_counter()
     if declined:
-        return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=given.build)
-    made_sketch = None if given.make_sketch is None else given.make_sketch(Operands(a, b, c))
+        return MultiplyResult(copied - started, launched - begun, 0.0, loaded, cache.keys, declined, build=given.build)
+    made_sketch = None if maker is None else maker.end()
     sketched = perf_counter()
     if request.uploaded != NOT_UPLOADED:
         transfers_of(held).forget(request.uploaded)
@@ -243,7 +236,7 @@ def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyReques
     else:
         transfers_of(held).keep_result(request.result_key, c)
     spent = MultiplyResult(
-        copied - started, launched - copied, perf_counter() - sketched, loaded, on_device=request.result_key is not None
+        copied - started, launched - begun, perf_counter() - sketched, loaded, on_device=request.result_key is not None
     )
     if key_c is not None and cache.make_room(problem.c_bytes, request.budget, request.keys):
         cache.put(key_c, c)
@@ -272,17 +265,9 @@ def _operand(
     return fresh
 
 
-def verify_class(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> None:
-    """Compile and verify a launch's class now, so that its first product need not wait; raises as `ready`.
-
-    Each of the two has `allowed` seconds.
-    """
-    ready(held, link, launch, allowed)
-
-
 def deadline(backend: Backend, request: MultiplyRequest) -> float:
     """Seconds after which the launch is taken for hung: max(2, 10 x the model's prediction), and the copies' time."""
-    ahead = sum(each.nbytes for each in request.tile.ahead) / COPYING if request.tile else 0.0
+    ahead = sum(each.nbytes for each in request.tile.following) / COPYING if request.tile else 0.0
     return _deadline(request.problem, request.launch, backend.device) + ahead
 
 
@@ -292,108 +277,3 @@ def _deadline(problem: Problem, launch: Launch | None, device: Device) -> float:
     kernel = CATALOGUE[launch.kernel] if launch else naive
     config = launch.config if launch else naive.default(problem, device)
     return max(2.0, 10 * predict(kernel, config, problem, device)) + problem.bytes / COPYING
-
-
-def built(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> tuple[Program, float]:
-    """The program of a launch as `ready` gives it, and the seconds that its first use took; 0 at any other."""
-    program = held.state(ProgramCache).find(launch)
-    if program is not None:
-        return program, 0.0
-    started = perf_counter()
-    return ready(held, link, launch, allowed), perf_counter() - started
-
-
-def ready(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float = COMPILING) -> Program:
-    """The compiled program of a launch, its class verified in this process; raises CompileFailed, WrongResult."""
-    cache = held.state(ProgramCache)
-    return cache.find(launch) or _verified(held, link, cache, launch, allowed)
-
-
-def _verified(held: WorkerContext, link: WorkerLink, cache: ProgramCache, launch: Launch, allowed: float) -> Program:
-    digest = launch.build.digest
-    program = cache.by_digest.get(digest)
-    if program is None:
-        link.phase("compile", allowed)
-        program = held.backend.compile(launch.build)
-    cache.keep(digest, program)
-    kind = class_of(launch)
-    if kind not in cache.verified:
-        link.phase("compile", allowed)
-        held.backend.warm(program, launch)
-        link.phase("verify", allowed)
-        check(held, link, program, launch, allowed)
-        cache.verified.add(kind)
-    cache.remember(launch, digest)
-    return program
-
-
-@lru_cache(_KNOWN)
-def class_of(launch: Launch) -> LaunchClass:
-    """What is compiled and verified once for all launches that are alike.
-
-    A device may compile anew for a large grid: that counts as compiling, and is over before the lease is asked for.
-    """
-    large = launch.grid * launch.block[0] > _SMALL_GRID
-    return launch.build.digest, launch.config, launch.problem.batch > 1, large, *aligned(launch.problem)
-
-
-def aligned(problem: Problem) -> tuple[bool, bool, bool]:
-    """Whether rows of m, of n and of k elements are whole 16 bytes: kernels read those by wider loads."""
-    m, n, k = (size * problem.itemsize % _VECTOR == 0 for size in (problem.m, problem.n, problem.k))
-    return m, n, k
-
-
-def sample(launch: Launch) -> Problem:
-    """A small problem of the launch's class: more than one tile in every direction, the last of them not full.
-
-    A size is a multiple of 16 bytes if the launch's is, and k at least the minimum of emulation. Where a tile has all
-    of k, that is as much as it has room for, or one less, but no more than a few passes take.
-    """
-    problem = launch.problem
-    step = _VECTOR // problem.itemsize
-    m, n, k = (
-        2 * launch.config.get(tile, 16) + (step if whole else odd)
-        for tile, whole, odd in zip(("BM", "BN", "BK"), aligned(problem), (3, 5, 7), strict=True)
-    )
-    most_k = CATALOGUE[launch.kernel].most_k
-    if most_k is not None:
-        k = min(most_k(launch.config, problem), _DEEPEST) - (not aligned(problem)[2])
-    return Problem(
-        m=m,
-        n=n,
-        k=k + (least_k(launch.config) if problem.precision == "emulated" else 0),
-        batch=2 if problem.batch > 1 else 1,
-        dtype=problem.dtype,
-        precision=problem.precision,
-        trans_a=problem.trans_a,
-        trans_b=problem.trans_b,
-    )
-
-
-def check(held: WorkerContext, link: WorkerLink, program: Program, launch: Launch, allowed: float = COMPILING) -> None:
-    """Compare one small product of the launch's class with NumPy's in float64; raises WrongResult."""
-    problem, backend = sample(launch), held.backend
-    small = CATALOGUE[launch.kernel].for_problem(launch, problem)
-    if _steps(small) - _steps(launch):
-        link.phase("compile", allowed)
-        backend.warm(program, small)
-        link.phase("verify", allowed)
-    a, b = tolerance.operands(problem, seed=problem.m)
-    c = np.empty((problem.batch, problem.m, problem.n), dtype=numpy_dtype(problem.dtype))
-    with link.lease(2.0 + 10 * predict(CATALOGUE[launch.kernel], launch.config, problem, backend.device)):
-        operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
-        backend.fill(operands.c, tolerance.POISON)
-        backend.run(program, small, operands)
-        declined = backend.declined(small)
-        backend.download(operands.c, c)
-    if declined:
-        raise WrongResult(f"{launch.kernel} {launch.config} declined ordinary operands: {reason_of(declined)}")
-    reference = backend.reference(*tolerance.applied(problem, a, b))
-    reason = tolerance.judge(problem, a, b, reference, c)
-    if reason is not None:
-        raise WrongResult(f"{launch.kernel} {launch.config} failed its check before serving: {reason}")
-
-
-def _steps(launch: Launch) -> set[str]:
-    """The digests of a launch's steps."""
-    return {step.build.digest for step in (*launch.before, *launch.after)}

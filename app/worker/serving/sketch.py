@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ _SMALL_GRID: Final = 65_535  # threads up to which PoCL compiles a launch on its
 _CHECKING: Final = 5.0  # seconds that a check of a hundred rows may take
 _SAMPLE: Final = 43, 300, 270  # m, n and k: more than one block of columns, and of rows that are added up at once
 Programs: TypeAlias = dict[Launch, Program]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,6 @@ class DeviceSketch:
     is_finite: bool
     sums: tuple[Array, Array, Array]
     seconds: float
-
-
-MakeSketch: TypeAlias = Callable[[Operands], DeviceSketch | None]
 
 
 @dataclass
@@ -123,39 +122,80 @@ def _prepare(held: WorkerContext, link: WorkerLink, problem: Problem, allowed: f
 
 def prepared(
     held: WorkerContext, link: WorkerLink, problem: Problem, request: SketchRequest, allowed: float
-) -> MakeSketch | None:
-    """What makes the sketch that is asked for once the product is there, its programs compiled and checked now.
+) -> SketchMaker | None:
+    """What makes the sketch that is asked for beside the product, its programs compiled and checked now.
 
-    None where this device makes none. It gives None where the device has no memory for it, and raises LaunchFailed if
-    the device cannot go on.
+    None where this device makes none.
     """
     programs = _prepare(held, link, problem, allowed)
-    if programs is None:
-        return None
+    return None if programs is None else SketchMaker(held.backend, programs, problem, request)
 
-    def make(on: Operands) -> DeviceSketch | None:
+
+class SketchMaker:
+    """One sketch in the making: `begin` before the product's launch, `compute` while it runs, `end` once it is over.
+
+    There is no sketch where the device has no memory for it; each raises LaunchFailed if the device cannot go on.
+    """
+
+    def __init__(self, backend: Backend, programs: Programs, problem: Problem, request: SketchRequest) -> None:
+        self._given = backend, programs, problem, request
+        self._sketching: _Sketching | None = None
+
+    def begin(self, on: Operands) -> None:
+        """Look at A, which is there."""
+        backend, programs, problem, request = self._given
+        sketching = _Sketching(backend, programs, problem, on)
+        if self._attempt(partial(sketching.begin, request)):
+            self._sketching = sketching
+
+    def compute(self) -> None:
+        """Do what asks nothing of the device."""
+        if self._sketching is not None:
+            self._sketching.compute()
+
+    def end(self) -> DeviceSketch | None:
+        """The sketch of A, B and C, which are there."""
+        found = self._sketching and self._attempt(self._sketching.end)
+        return found or None
+
+    @staticmethod
+    def _attempt(step: Callable[[], T]) -> T | None:
         try:
-            return _Sketching(held.backend, programs, problem, on).sketch(request)
+            return step()
         except LaunchFailed as error:
             if error.facts.get("fatal", True):
                 raise
             return None
 
-    return make
-
 
 class _Sketching:
-    """One sketch in the making."""
+    """The steps of one sketch; `seconds` are those of its device."""
 
     def __init__(self, backend: Backend, programs: Programs, problem: Problem, on: Operands) -> None:
         self._backend, self._programs, self._on = backend, programs, on
         self._problem, self._of = problem, _Sketched.of(problem)
 
-    def sketch(self, request: SketchRequest) -> DeviceSketch:
+    def begin(self, request: SketchRequest) -> bool:
+        """The largest of some elements of each of op(A)'s rows; raises LaunchFailed."""
+        started, (batch, m) = perf_counter(), (self._problem.batch, self._problem.m)
+        peaks = self._backend.allocate(batch * m * _DOUBLE)
+        self._run(row_peaks(self._of.a), Operands(peaks, self._on.a, peaks))
+        self._request, self._peaks = request, self._read(peaks, (batch, m))
+        self._seconds = perf_counter() - started
+        return True
+
+    def compute(self) -> None:
+        """The weights of op(A)'s rows, and with them the factors of C's."""
+        batch, m = self._problem.batch, self._problem.m
+        rows = RowWeights(batch, m)
+        rows.take(slice(0, batch), slice(0, m), self._peaks)
+        self._weights = rows.weights
+        self._factors = _factors(self._problem, self._request, self._weights)
+
+    def end(self) -> DeviceSketch:
         """The sketch; raises LaunchFailed."""
         started, on = perf_counter(), self._on
-        weights = self._weights()
-        factors = self._backend.upload(_factors(self._problem, request, weights))
+        factors = self._backend.upload(self._factors)
         left = self._projected(self._of.a, factors, on.a)
         product = self._projected(self._of.b, left, on.b)
         result = self._projected(self._of.c, factors, on.c)
@@ -163,16 +203,8 @@ class _Sketching:
         made = zip((left, product, result), self._of.matrices, strict=True)
         found = _found(*(self._read(each, matrix.sketch_shape) for each, matrix in made))
         is_finite = all(np.isfinite(each).all() for each in found)
-        return DeviceSketch(*found, weights, is_finite, (a, b, c), perf_counter() - started)
-
-    def _weights(self) -> Array:
-        """The weights of op(A)'s rows, by the largest of some elements of each."""
-        batch, m = self._problem.batch, self._problem.m
-        peaks = self._backend.allocate(batch * m * _DOUBLE)
-        self._run(row_peaks(self._of.a), Operands(peaks, self._on.a, peaks))
-        rows = RowWeights(batch, m)
-        rows.take(slice(0, batch), slice(0, m), self._read(peaks, (batch, m)))
-        return rows.weights
+        seconds = self._seconds + perf_counter() - started
+        return DeviceSketch(*found, self._weights, is_finite, (a, b, c), seconds)
 
     def _projected(self, matrix: StoredMatrix, factors: Buffer, at: Buffer) -> Buffer:
         batch, columns, width = matrix.sketch_shape
@@ -249,7 +281,10 @@ def _is_right(held: WorkerContext, link: WorkerLink, like: Problem, allowed: flo
     link.phase("verify", allowed)
     with link.lease(_CHECKING):
         on = Operands(*map(backend.upload, stored))
-        found = _Sketching(backend, programs, problem, on).sketch(SketchRequest.of(signs))
+        sketching = _Sketching(backend, programs, problem, on)
+        sketching.begin(SketchRequest.of(signs))
+        sketching.compute()
+        found = sketching.end()
     got = found.difference, found.middle, found.whole, found.columns, found.results, *found.sums
     of_words = (block_sums(each.reshape(-1).view(np.uint8)) for each in stored)
     known = *_expected(signs, found.weights, *(each.astype(np.float64) for each in (left, right, made))), *of_words

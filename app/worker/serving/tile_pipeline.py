@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, gcd, inf
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
-from app.devices.backend import AsyncExecution, Backend, Buffer, Operands, Program, SyncExecution, WorkerContext
+from app.devices.backend import (
+    AsyncExecution,
+    Backend,
+    Buffer,
+    Operands,
+    Program,
+    SyncExecution,
+    WorkerContext,
+    nothing,
+)
 from app.dtypes import Array
 from app.errors import LaunchFailed
 from app.worker.serving.device_memory import DeviceBufferCache, Panel, TileTransfer, rows_at
@@ -47,7 +56,16 @@ class _InFlight:
     seconds: TileSeconds
 
 
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """The first `rows` of a panel are on the device once the mark of their copy is finished."""
+
+    mark: Any = None
+    rows: int = 0
+
+
 _Marked: TypeAlias = tuple[Buffer, Any]  # and the mark of the copy after which it may be used
+_ALIGNED = 4096  # bytes: parts of buffers begin at multiples
 _POOLED: Final = 2**26  # bytes: backends may pool smaller buffers, and lend one again while a copy into it goes on
 
 
@@ -75,7 +93,7 @@ class TilePipeline:
     def __init__(self) -> None:
         self._unsent: dict[int, tuple[Buffer, Panel]] = {}
         self._free: dict[int, _FreeBuffers] = {}
-        self._panels: dict[int, dict[int, Any]] = {}  # by product, marks of the copies that are among the cache's
+        self._panels: dict[int, dict[int, _Arrival]] = {}  # by product, of panels that are among the cache's copies
 
     @property
     def walks(self) -> tuple[int, ...]:
@@ -136,27 +154,50 @@ class TilePipeline:
         """The buffers of a product that are used again."""
         return self._free.setdefault(walk, _FreeBuffers())
 
-    def panels(self, walk: int) -> dict[int, Any]:
-        """The marks of a product's panels, by their keys."""
+    def panels(self, walk: int) -> dict[int, _Arrival]:
+        """What there is of a product's panels, by their keys."""
         return self._panels.setdefault(walk, {})
 
     def recycle(self, cache: DeviceBufferCache, walk: int, needed: Collection[int]) -> None:
         """Take back the buffers of a product's panels but the needed ones."""
         known = self.panels(walk)
         for key in known.keys() - set(needed):
-            mark, buffer = known.pop(key), cache.copy(key)
+            arrival, buffer = known.pop(key), cache.copy(key)
             if buffer is not None:
                 cache.forget([key])
-                self.free(walk).panels.append((buffer, mark))
+                self.free(walk).panels.append((buffer, arrival.mark))
 
 
-def run(backend: Backend, program: Program | None, launch: Launch | None, problem: Problem, operands: Operands) -> int:
-    """Launch and wait, the vendor's library where there is no launch; gives the kernel's verdict."""
+def run(
+    backend: Backend,
+    program: Program | None,
+    launch: Launch | None,
+    problem: Problem,
+    operands: Operands,
+    meanwhile: Callable[[], None] = nothing,
+) -> int:
+    """Launch and wait, the vendor's library where there is no launch; gives the kernel's verdict.
+
+    `meanwhile` is called while the device computes, or before where it could not.
+    """
     if program is None or launch is None:
+        meanwhile()
         backend.vendor_run(problem, operands)
         return 0
+    if meanwhile is not nothing and launch.verdict_at is None and isinstance(backend, AsyncExecution):
+        mark = backend.start(program, launch, operands, ())
+        meanwhile()
+        backend.finish(mark)
+        return 0
+    meanwhile()
     backend.run(program, launch, operands)
     return backend.declined(launch)
+
+
+def _part(panel: Panel, missing: int, share: float) -> int:
+    """The rows of a share of a panel's missing ones, as many as end where a part of a buffer may begin."""
+    step = _ALIGNED // gcd(panel.width, _ALIGNED)
+    return min(missing, ceil(share * missing / step) * step)
 
 
 @contextmanager
@@ -190,10 +231,11 @@ class _PipelinedTiles:
         if is_idle := self._running is None:
             self._pipeline.recycle(self._cache, tile.walk, tile.needed)
         a, b = self._own(tile, tile.a), self._own(tile, tile.b)
-        marks = self._pipeline.panels(tile.walk)
-        after = [mark for mark in (marks.get(tile.a.key), marks.get(tile.b.key), sent) if mark is not None]
+        known = self._pipeline.panels(tile.walk)
+        copied = (known[each.key].mark for each in (tile.a, tile.b) if each.key in known)
+        after = [mark for mark in (*copied, sent) if mark is not None]
         if is_idle:
-            self._reserve(tile)
+            self._expect_result(tile)
             for mark in after:
                 self._device.finish(mark)
         seconds.h2d = perf_counter() - started
@@ -205,19 +247,12 @@ class _PipelinedTiles:
         self._running = _InFlight(tile, c, mark, seconds)
         self._fetch_ahead(tile)
 
-    def _reserve(self, tile: TileTransfer) -> None:
-        """Allocate a product's other buffers while its first panels come: later that waits for what the device does.
-
-        Without memory for one, tiles do without it.
-        """
-        free, later = self._pipeline.free(tile.walk), (*tile.ahead, *tile.kept)
-        if tile.is_last or free.panels or len(self._pipeline.panels(tile.walk)) > len({tile.a.key, tile.b.key}):
-            return
-        self._cache.make_room(sum(each.room for each in later), tile.budget, tile.needed)
-        with _unless_out_of_memory():
-            if not free.results:
-                free.results.append((self._held.backend.allocate(tile.c.room), None))
-            free.panels.extend((self._held.backend.allocate(each.room), None) for each in later)
+    def _expect_result(self, tile: TileTransfer) -> None:
+        """Allocate a buffer for C of the next tile; without memory for it, that has the one of this."""
+        results = self._pipeline.free(tile.walk).results
+        if not (tile.is_last or results):
+            with _unless_out_of_memory():
+                results.append((self._held.backend.allocate(tile.c.room), None))
 
     def _result(self, tile: TileTransfer) -> _Marked:
         """A buffer for C, if need be that of the tile before; raises LaunchFailed."""
@@ -245,9 +280,9 @@ class _PipelinedTiles:
 
         Copies of large ones go on, beside whoever has the device next: their memory is freed only after them.
         """
-        panels, results = self._pipeline.panels(tile.walk), self._pipeline.free(tile.walk).results
-        ahead = [panels.get(each.key) for each in (*tile.ahead, *tile.kept) if each.room <= _POOLED]
-        for mark in (*ahead, *(sent for _, sent in results)):
+        known, results = self._pipeline.panels(tile.walk), self._pipeline.free(tile.walk).results
+        pooled = [each.key for each in tile.following if each.room <= _POOLED and each.key in known]
+        for mark in (*(known[key].mark for key in pooled), *(sent for _, sent in results)):
             if mark is not None:
                 self._device.finish(mark)
 
@@ -290,11 +325,15 @@ class _PipelinedTiles:
         self._pipeline.free(walk).results.append((c, mark))
 
     def _fetch_ahead(self, tile: TileTransfer) -> None:
-        """Begin to copy the panels that the next tiles need; without memory for one, it is copied in its turn."""
+        """Begin to copy what the next tiles need; without memory for a panel, it is copied in its turn."""
         self._pipeline.recycle(self._cache, tile.walk, tile.needed)
         with _unless_out_of_memory():
             for panel in tile.ahead:
                 self._panel(tile, panel)
+            for each in tile.later:
+                self._panel(tile, each.panel, each.share)
+                if self._pipeline.panels(tile.walk)[each.panel.key].rows < each.panel.rows:
+                    break
 
     def _own(self, tile: TileTransfer, panel: Panel) -> Buffer:
         """A panel of the tile itself: without memory for it, those of later tiles give way. Raises LaunchFailed."""
@@ -306,19 +345,29 @@ class _PipelinedTiles:
         self._pipeline.recycle(self._cache, tile.walk, (tile.a.key, tile.b.key))
         return self._panel(tile, panel)
 
-    def _panel(self, tile: TileTransfer, panel: Panel) -> Buffer:
-        """A panel on the device: the copy that is there or comes, or a fresh one; raises LaunchFailed."""
-        copy = self._cache.copy(panel.key)
-        if copy is not None:
-            return copy
+    def _panel(self, tile: TileTransfer, panel: Panel, share: float = 1.0) -> Buffer:
+        """A panel on the device, of which a share of what is missing begins to come; raises LaunchFailed."""
+        known, buffer = self._pipeline.panels(tile.walk), self._cache.copy(panel.key)
+        arrival = _Arrival() if buffer is None else known.get(panel.key, _Arrival(rows=panel.rows))
+        buffer = buffer or self._fresh(tile, panel)
+        if missing := panel.rows - arrival.rows:
+            known[panel.key] = self._copied(panel, buffer, arrival, _part(panel, missing, share))
+            self._cache.put(panel.key, buffer)
+        return buffer
+
+    def _copied(self, panel: Panel, buffer: Buffer, arrival: _Arrival, count: int) -> _Arrival:
+        """What there is of a panel once so many more rows are copied, which begins now."""
+        start, stop = arrival.rows, arrival.rows + count
+        part = buffer.window(start * panel.width, count * panel.width)
+        return _Arrival(self._device.write_rows(part, self._rows(panel)[start:stop], wait=False), stop)
+
+    def _fresh(self, tile: TileTransfer, panel: Panel) -> Buffer:
+        """A buffer for a panel, one that was used if there is one; raises LaunchFailed."""
         used = _taken(self._pipeline.free(tile.walk).panels, panel.room)
-        if used is None:
-            self._cache.make_room(panel.room, tile.budget, tile.needed)
-        fresh = used[0] if used else self._held.backend.allocate(panel.room)
-        mark = self._device.write_rows(fresh.window(0, panel.nbytes), self._rows(panel), wait=False)
-        self._cache.put(panel.key, fresh)
-        self._pipeline.panels(tile.walk)[panel.key] = mark
-        return fresh
+        if used is not None:
+            return used[0]
+        self._cache.make_room(panel.room, tile.budget, tile.needed)
+        return self._held.backend.allocate(panel.room)
 
     def _rows(self, panel: Panel) -> Array:
         return rows_at(self._held, panel)

@@ -50,9 +50,13 @@ class OnDevice:
 
     def sketch(self, problem: Problem, a: Array, b: Array, c: Array, asked: SketchOnDevice) -> DeviceSketch | None:
         link, backend = cast("WorkerLink", FreeLink()), self.held.backend
-        look = sketch.prepared(self.held, link, problem, asked.request, 60.0)
+        maker = sketch.prepared(self.held, link, problem, asked.request, 60.0)
         on = Operands(*(backend.upload(np.ascontiguousarray(each)) for each in (a, b, c)))
-        return None if look is None else look(on)
+        if maker is None:
+            return None
+        maker.begin(on)
+        maker.compute()
+        return maker.end()
 
     def certificate(
         self, problem: Problem, here: tuple[Array, Array, Array], there: tuple[Array, Array, Array] | None = None

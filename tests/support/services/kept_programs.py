@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from app.devices.fleet import WorkerContext
 from app.devices.process import WorkerLink
 from app.worker import state
-from app.worker.serving.product import ready
+from app.worker.serving.launch_class import ready
 from app.worker.state import ProgramCache
 from kernels.launch import Launch
 

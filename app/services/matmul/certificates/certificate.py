@@ -216,8 +216,9 @@ class _Comparison:
         sketch = self._sketch
         self._left_out |= sketch.unknown
         residual, bound = np.abs(sketch.difference), self._bounds()
-        left_out = np.broadcast_to(self._left_out[:, None], residual.shape)
-        residual[left_out], bound[left_out] = 0.0, 1.0
+        if self._left_out.any():
+            left_out = np.broadcast_to(self._left_out[:, None], residual.shape)
+            residual[left_out], bound[left_out] = 0.0, 1.0
         return residual, bound
 
     def _bounds(self) -> Array:
@@ -235,8 +236,9 @@ class _Comparison:
         chance = _FALSE_ALARM * math.log(2) + math.log(2 * problem.batch * problem.n * len(sketch.vectors))
         of_class = allowed.gamma * scale + allowed.rounding * sketch.results + weights * allowed.least
         own = _own(problem.m) * root * (1 + (1 + allowed.gamma) * (1 + allowed.rounding)) * scale
-        through = _own(problem.k) * sketch.middle[:, :, None] * sketch.columns[:, None, :]
-        return np.asarray((math.sqrt(2 * chance) * of_class + own)[:, None, :] + through)
+        bounds = np.multiply((_own(problem.k) * sketch.middle)[:, :, None], sketch.columns[:, None, :])
+        bounds += (math.sqrt(2 * chance) * of_class + own)[:, None, :]
+        return bounds
 
     def _outstanding(self, residual: Array) -> list[tuple[int, int]]:
         """The columns that stand out, each with the product's number before it."""
@@ -317,7 +319,9 @@ class _Comparison:
 
 def _nearest(residual: Array, bound: Array) -> tuple[float, float, int, int]:
     """The residual that comes nearest to its bound, that, and the number of its product and its column."""
-    ratio = np.where(residual > 0, residual / bound, 0.0)
+    ratio = residual / bound
+    if not np.isfinite(ratio).all():
+        ratio = np.where(residual > 0, ratio, 0.0)
     batch, vector, column = map(int, np.unravel_index(int(np.argmax(ratio)), ratio.shape))
     return float(residual[batch, vector, column]), float(bound[batch, vector, column]), batch, column
 

@@ -25,6 +25,7 @@ from kernels.problem import Problem
 # The platforms whose memory is faster than what the host's threads read; PoCL's devices are the host.
 PLATFORMS: Final = frozenset({"cuda"})
 LEAST: Final = 2**20  # bytes of a product below which the host has read it before a device has begun
+_OPERANDS: Final = ("a", "b")
 _SMALL: Final = 2.0**-4  # the most that the bytes of a sketch may be of the product's: the host reads these
 
 
@@ -43,6 +44,7 @@ class SketchOnDevice:
         self.request = SketchRequest.of(vectors)
         self._vectors, self._c = vectors, c
         self._sums = {"a": WordSums(a), "b": WordSums(b), "c": WordSums(c)}
+        self._arrived: set[str] = set()
         self._made: DeviceSketch | None = None
 
     @property
@@ -55,8 +57,17 @@ class SketchOnDevice:
         self._made = made
 
     def advance(self, name: str, nbytes: int) -> None:
-        """Take note that the first `nbytes` of a, b or c are there; blocks nobody."""
-        self._sums[name].advance(nbytes)
+        """Take note that the first `nbytes` of a, b or c are there; blocks nobody.
+
+        Operands are read once both are there: while the device multiplies, and not beside their receiving.
+        """
+        if name not in _OPERANDS:
+            self._sums[name].advance(nbytes)
+        elif nbytes == self._sums[name].nbytes:
+            self._arrived.add(name)
+            if len(self._arrived) == len(_OPERANDS):
+                for each in _OPERANDS:
+                    self._sums[each].advance(self._sums[each].nbytes)
 
     def read(self, name: str) -> None:
         """Read all of a, b or c, which is there; raises Cancelled once it is stopped."""
