@@ -211,13 +211,12 @@ class TileQueue:
         return self._back.popleft()[0] if self._back else None
 
     def _dealt(self, device: int, number: int) -> Dealt:
-        """The next one is sure to follow as long as there are more than one for each device: the rest may be taken."""
+        """The next one is sure to follow: those after it may be taken by others."""
         run = self._runs[device]
         after = tuple(islice(run, _SEEN))
-        is_sure = bool(run) and (self._devices == 1 or sum(map(len, self._runs)) > self._devices)
-        if is_sure:
+        if run:
             self._next[device] = run.popleft()
-        return Dealt(number, after, is_last=not is_sure)
+        return Dealt(number, after, is_last=not after)
 
 
 class TileMaker:

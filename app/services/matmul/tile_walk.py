@@ -76,16 +76,16 @@ class TileWalk:
         those others.
         """
         known, area = {each.key for each in own}, tile.rows * tile.columns
-        left, before = self._rooms - Counter(each.room for each in own), area
+        left, before = Counter(self._rooms), area
+        for panel in own:
+            left[panel.room] -= 1
         ahead, later = list[Panel](), list[PanelShare]()
         wanted = [0, 1]
         for distance, number in enumerate(after):
             panels = self._panels_of(number)
-            for which in wanted[:]:
+            for which in [each for each in wanted if panels[each].key not in known]:
                 panel = panels[which]
-                if panel.key in known:
-                    continue
-                if not left[panel.room]:
+                if left[panel.room] <= 0:
                     wanted.remove(which)
                     continue
                 known.add(panel.key)
