@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from kernels import packing
 from kernels.arithmetic import tensor_peak
@@ -33,6 +33,9 @@ from kernels.rules import LINE_BYTES, VECTOR_BYTES
 from kernels.space import Config, Rule, Space
 from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split
 
+# Accumulators of a thread by consumers and blocks on an SM: with 64 rows of the LHS a consumer, with 128, and so on.
+ByRows: TypeAlias = dict[tuple[int, int], tuple[int, ...]]
+
 # Sides of the tile: multiples of 8, as the instruction's columns, and enough of them to fill any number of SMs.
 SIDES: Final = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 168, 176, 192, 208, 224, 240, 256)
 STAGES: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
@@ -49,11 +52,28 @@ LARGE: Final = 128 * 128
 WAVES: Final = 8
 # Accumulators of a thread that leave registers for the rest: by consumers, which have 255, 232 (emulated: 240) and 160
 # registers a thread, while ptxas gives one instruction at most the registers that the block started with, 128 with
-# three consumers; by blocks on an SM, which leave 200 and 96 registers; and together with the LHS in registers.
+# three consumers; and by blocks on an SM, which leave 168 and 96 registers.
 MOST_ACCUMULATORS: Final = {1: 128, 2: 128, 3: 96}
 MOST_EMULATED_ACCUMULATORS: Final = {1: 192, 2: 192, 3: 96}
 MOST_BESIDE: Final = {1: 192, 2: 96, 4: 32}
-MOST_GATHERED: Final = 144
+# And beside an LHS in registers, of which 64 rows take 16, those with which the ptxas of CUDA 12.9 and of 13.0 spill
+# nothing: by TMA_STORE, as threads that store C themselves keep 64-bit addresses too.
+MOST_BESIDE_LHS: Final[dict[int, ByRows]] = {
+    0: {(1, 1): (128, 96, 96, 64), (2, 1): (128, 112), (3, 1): (64,), (1, 2): (56, 32, 36, 16), (1, 4): (16, 0)},
+    1: {(1, 1): (128, 112, 96, 64), (2, 1): (128, 112), (3, 1): (96,), (1, 2): (96, 80, 48, 32), (1, 4): (32, 16)},
+}
+# Tiles of TF32 with which threads that store C themselves spill a few, though not with all larger ones, by whether the
+# LHS is in registers and operands are realigned: SWAP_AB, rows of the LHS, columns of the RHS, consumers, blocks on an
+# SM.
+SPILLED: Final = {
+    (False, False): (
+        *((0, 64, 192, 1, 2), (1, 64, 160, 1, 2), (1, 64, 192, 1, 2), (1, 128, 96, 1, 2)),
+        *((1, 64, 64, 1, 4), (1, 192, 160, 3, 1)),
+    ),
+    (False, True): ((0, 64, 112, 1, 1), (1, 64, 112, 1, 1), (1, 64, 128, 1, 1)),
+    (True, False): ((0, 256, 96, 2, 1),),
+    (True, True): ((0, 64, 80, 1, 1), (0, 64, 96, 1, 1), (0, 192, 8, 1, 1)),
+}
 # With operands that the producer copies, whose threads leave 128 registers: accumulators and LHS elements of a
 # thread, and lines of a k tile, which are in registers at once.
 MOST_BESIDE_COPIERS: Final = 64
@@ -106,13 +126,26 @@ def _one_block_of_rows(config: Config, problem: Problem, _: Device) -> bool:
     return not emulated(problem) or lhs.tile == WGMMA_M * config["CONSUMERS"]
 
 
+def _most_accumulators(config: Config, problem: Problem) -> int:
+    """Accumulators of a thread that leave registers for the rest, among it an LHS in registers."""
+    consumers, blocks = config["CONSUMERS"], config["MIN_BLOCKS"]
+    most = MOST_EMULATED_ACCUMULATORS if emulated(problem) else MOST_ACCUMULATORS
+    lhs, _ = tile_operands(config, problem)
+    rows = -(-lhs.tile // (WGMMA_M * consumers))
+    beside = MOST_BESIDE_LHS[config["TMA_STORE"]] if lhs_registers(config, problem) else {}
+    return min(most[consumers], MOST_BESIDE[blocks], *beside.get((consumers, blocks), ())[rows - 1 : rows])
+
+
+def _spilled(config: Config, problem: Problem) -> bool:
+    lhs, rhs = tile_operands(config, problem)
+    tile = (config["SWAP_AB"], lhs.tile, rhs.tile, config["CONSUMERS"], config["MIN_BLOCKS"])
+    how = lhs_registers(config, problem) > 0, config["REALIGN"] > 0
+    return problem.precision == "tf32" and not config["TMA_STORE"] and tile in SPILLED[how]
+
+
 def _sums_fit(config: Config, problem: Problem, _: Device) -> bool:
-    own, most = accumulators(config, problem), MOST_EMULATED_ACCUMULATORS if emulated(problem) else MOST_ACCUMULATORS
-    return (
-        own <= most[config["CONSUMERS"]]
-        and own <= MOST_BESIDE[config["MIN_BLOCKS"]]
-        and (lhs_registers(config, problem) == 0 or own + lhs_registers(config, problem) <= MOST_GATHERED)
-    )
+    own = accumulators(config, problem)
+    return own <= _most_accumulators(config, problem) and not _spilled(config, problem)
 
 
 def _shared_well(config: Config, problem: Problem, _: Device) -> bool:
@@ -292,7 +325,7 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a tile more than half past C's edge": (_not_far_outside, _SIDES),
     "more accumulators a thread than leave registers for the rest": (
         _sums_fit,
-        ("BK", *_SIDES, "CONSUMERS", "MIN_BLOCKS"),
+        ("BK", "TMA_STORE", *_SIDES, "CONSUMERS", "MIN_BLOCKS"),
     ),
     "operands realigned beside other blocks or consumers, in a cluster, or in more registers than there are": (
         _copied,

@@ -13,8 +13,8 @@ from time import process_time
 import pytest
 
 from kernels.hopper import HOPPER
-from kernels.hopper.plan import WARPGROUP, threads
-from kernels.hopper.space import SPACE
+from kernels.hopper.plan import WARPGROUP, threads, tile_operands
+from kernels.hopper.space import SPACE, accumulators, lhs_registers
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
@@ -99,6 +99,24 @@ def test_whatever_the_rules_leave_compiles_with_nothing_spilled(number: int) -> 
     log = compiled(one)
     assert "0 bytes spill stores, 0 bytes spill loads" in log, (chosen, log)
     assert "C75" not in log, (chosen, log)
+
+
+# TMA stores C, or threads do; A is in registers, or with SWAP_AB B, or neither; and with ragged rows B is realigned.
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [1000, 999])
+@pytest.mark.parametrize("trans_a", [False, True])
+def test_the_largest_tf32_tiles_spill_nothing(columns: int, *, trans_a: bool) -> None:
+    problem = Problem(1000, columns, 1000, 2, precision="tf32", trans_a=trans_a)
+    largest: dict[tuple[int, ...], Config] = {}
+    for chosen in sorted(SPACE.legal(problem, H200), key=lambda config: accumulators(config, problem)):
+        lhs, _ = tile_operands(chosen, problem)
+        how = chosen["SWAP_AB"], chosen["REALIGN"], chosen["CONSUMERS"], chosen["MIN_BLOCKS"]
+        if lhs_registers(chosen, problem) or not chosen["TMA_STORE"]:
+            largest[(*how, lhs.tile)] = chosen
+    assert {consumers * blocks for _, _, consumers, blocks, *_ in largest} == {1, 2, 3, 4}
+    for chosen in largest.values():
+        log = compiled(HOPPER.launch(chosen, problem, H200))
+        assert "0 bytes spill stores, 0 bytes spill loads" in log, (chosen, log)
 
 
 @pytest.mark.slow

@@ -122,6 +122,27 @@ def test_what_cannot_be_realigned_is_refused_by_its_reason(changes: dict[str, in
     assert refusal.startswith(rule), refusal
 
 
+@pytest.mark.parametrize(
+    ("problem", "spilled", "kept"),
+    [
+        # An LHS in registers, beside four blocks on an SM and two; and beside threads that store C, and are realigned.
+        (Problem(16, 8192, 8192), {"SWAP_AB": 1, "BM": 24, "BN": 128, "MIN_BLOCKS": 4}, {"BM": 16}),
+        (Problem(999, 1000, 999), {"SWAP_AB": 1, "BM": 96, "BN": 128, "MIN_BLOCKS": 2}, {"BM": 80}),
+        (Problem(1000, 999, 999, trans_a=True), {"BM": 192, "BN": 144, "CONSUMERS": 3}, {"BN": 128}),
+        (Problem(1000, 999, 999, trans_a=True), {"BM": 64, "BN": 80, "REALIGN": 2}, {"BN": 64}),
+        # An LHS in shared memory beside threads that store C.
+        (Problem(999, 999, 999), {"SWAP_AB": 1, "BM": 160, "BN": 192, "CONSUMERS": 3}, {"BM": 192}),
+    ],
+)
+def test_tf32_tiles_that_spill_are_refused_and_those_beside_them_are_not(
+    problem: Problem, spilled: dict[str, int], kept: dict[str, int]
+) -> None:
+    problem = replace(problem, precision="tf32")
+    holds = SPACE.rules["more accumulators a thread than leave registers for the rest"]
+    assert not holds(tile(problem, **spilled), problem, H200)
+    assert holds(tile(problem, **spilled | kept), problem, H200)
+
+
 def test_lines_that_32_bits_do_not_count_are_packed() -> None:
     problem = Problem(64, 3, 2**23 + 1, dtype="bfloat16", trans_b=True)
     assert not any(chosen["REALIGN"] for chosen in SPACE.legal(problem, H200))
