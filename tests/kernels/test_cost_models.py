@@ -31,7 +31,7 @@ BOUNDS: Final = {
     "rank_k": (1.08, 0.15),
     "direct_tensor": (1.06, 0.1),
     "direct_double": (1.06, 0.1),
-    "hopper": (1.05, 0.15),
+    "hopper": (1.05, 0.1),
     "skinny": (1.1, 0.3),
 }
 
