@@ -69,6 +69,10 @@ FITTED: Final = {
         *("LAUNCH", "OF_BANDWIDTH", "WAIT_LOAD", "WAIT_STORE", "PASS_CLOCKS", "LOAD_CLOCKS", "STORE_CLOCKS"),
         *("MMA_CLOCKS", "LINE_CLOCKS", "JOIN_CLOCKS", "SUM_CLOCKS", "CLUSTER_CLOCKS", "BLOCK_CLOCKS"),
     ),
+    "gemv": (
+        *("LAUNCH", "ROUND", "WAVE", "JOINED_WARPS", "JOINED_BLOCKS", "SUM", "LOAD", "LOAD_SHORT", "PRODUCT"),
+        *("ELEMENT", "WAIT_LOAD", "WAIT_PRODUCT", "CACHE", "BESIDE"),
+    ),
 }
 Vector: TypeAlias = npt.NDArray[np.float64]
 ENOUGH: Final = 8  # configs of a problem among which a pick says something

@@ -29,7 +29,7 @@ from kernels.problem import Problem
 from kernels.rules import LINE_BYTES
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 1,822 times of 159 shapes on an H200, but for what L2 sends, which is
+# Fitted, as benchmarks/kernels/fit.py does, to 1,884 times of 221 shapes on an H200, but for what L2 sends, which is
 # between what these tell and the 2290 that 12,000 times of 144 shapes on H100s told: seconds of a launch, of one that
 # packs operands and of one that adds up splits; bandwidth of packing and of partial sums by that of memory, what tiles
 # past C's edge cost memory, and how often C is written once more where its rows start anywhere.
