@@ -68,6 +68,7 @@ FITTED: Final = {
     "direct_double": (
         *("LAUNCH", "OF_BANDWIDTH", "WAIT_LOAD", "WAIT_STORE", "PASS_CLOCKS", "LOAD_CLOCKS", "STORE_CLOCKS"),
         *("MMA_CLOCKS", "LINE_CLOCKS", "JOIN_CLOCKS", "SUM_CLOCKS", "CLUSTER_CLOCKS", "BLOCK_CLOCKS"),
+        "ALONE_CLOCKS",
     ),
     "gemv": (
         *("LAUNCH", "ROUND", "WAVE", "JOINED_WARPS", "JOINED_BLOCKS", "SUM", "LOAD", "LOAD_SHORT", "PRODUCT"),
