@@ -63,7 +63,7 @@ FITTED: Final = {
     "direct_tensor": (
         *("LAUNCH", "WAIT_LOAD", "WAIT_STORE", "LOAD_CLOCKS", "STORE_CLOCKS", "SINGLE_STORE", "MMA_CLOCKS"),
         *("MOVED_CLOCKS", "ENDS_CLOCKS", "PASS_CLOCKS", "JOIN_CLOCKS", "SUM_CLOCKS", "BLOCK_CLOCKS"),
-        *("OF_BANDWIDTH", "STORED_AGAIN"),
+        *("OF_BANDWIDTH", "STORED_AGAIN", "PUT_WORD", "ALONE_CLOCKS"),
     ),
     "direct_double": (
         *("LAUNCH", "OF_BANDWIDTH", "WAIT_LOAD", "WAIT_STORE", "PASS_CLOCKS", "LOAD_CLOCKS", "STORE_CLOCKS"),

@@ -26,7 +26,7 @@ SINCE: Final = 80
 # Warps of a block whose k is not sliced: on an H200 two are as fast as four, one is slower, eight are 5 to 23 %.
 TOGETHER: Final = 2
 # What its estimate may be of tensor_core's and hopper's, untuned: of 59 pairs timed on an H200 the choice then takes
-# 1.003 times the faster one's time, and 1.008 and 1.016 times with equal ones.
+# 1.003 times the faster one's time, and 1.010 and 1.016 times with equal ones.
 CLOSE: Final = 1.05
 
 
