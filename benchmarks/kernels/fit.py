@@ -70,6 +70,10 @@ FITTED: Final = {
         *("MMA_CLOCKS", "LINE_CLOCKS", "JOIN_CLOCKS", "SUM_CLOCKS", "CLUSTER_CLOCKS", "BLOCK_CLOCKS"),
         "ALONE_CLOCKS",
     ),
+    "skinny": (
+        *("STARTING", "LEAVING", "MEETING", "TAKING", "ONE_GETS", "BUSY", "CACHE", "PARTS", "HALF_BUSY", "COPYING"),
+        *("AROUND", "HALF_ISSUED", "BESIDE", "STEP_CLOCKS", "FMA_CLOCKS", "LOAD_CLOCKS"),
+    ),
     "gemv": (
         *("LAUNCH", "ROUND", "WAVE", "JOINED_WARPS", "JOINED_BLOCKS", "SUM", "LOAD", "LOAD_SHORT", "PRODUCT"),
         *("ELEMENT", "WAIT_LOAD", "WAIT_PRODUCT", "CACHE", "BESIDE"),

@@ -33,7 +33,7 @@ BOUNDS: Final = {
     "direct_double": (1.06, 0.1),
     "hopper": (1.05, 0.1),
     "gemv": (1.05, 0.1),
-    "skinny": (1.1, 0.3),
+    "skinny": (1.1, 0.15),
 }
 
 
