@@ -111,7 +111,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
 
 
 def least_seconds(config: Config, problem: Problem, device: Device) -> float:
-    """A lower bound of `seconds` with any GROUP_M: L2 takes no time."""
+    """A lower bound of `seconds` with any GROUP_M, and with no more stages: L2 takes no time."""
     return _seconds(config, _Grid.of(config, problem), problem, device, 0)
 
 
