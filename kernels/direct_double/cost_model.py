@@ -43,6 +43,15 @@ ROOM: Final = {4: 0.94, 8: 0.91}
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch."""
+    return _seconds(config, problem, device, LINE_CLOCKS * _lines(config, problem))
+
+
+def least_seconds(config: Config, problem: Problem, device: Device) -> float:
+    """A lower bound of `seconds` with this GROUP_M or any more: the cache takes no time."""
+    return _seconds(config, problem, device, 0)
+
+
+def _seconds(config: Config, problem: Problem, device: Device, of_lines: float) -> float:
     limits, times = device.limits, passes(config, problem)
     granted = min(registers(config), limits.registers_per_thread)
     shared, blocks = shared_bytes(config, problem), grid(config, problem)
@@ -53,9 +62,8 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     issued = times * (LOAD_CLOCKS * loads + MMA_CLOCKS * products) + STORE_CLOCKS * stores
     rounds = -(-times // config["STAGES"])
     waits = rounds * (WAIT_LOAD * loads + PASS_CLOCKS) - PASS_CLOCKS + WAIT_STORE * stores + _joining(config)
-    lines = LINE_CLOCKS * _lines(config, problem) / blocks
     alone = ALONE_CLOCKS * (waves - 1) * (busy <= waves)
-    clocks = busy * (max(config["WARPS"] * issued, lines) + BLOCK_CLOCKS) + waves * waits + alone
+    clocks = busy * (max(config["WARPS"] * issued, of_lines / blocks) + BLOCK_CLOCKS) + waves * waits + alone
     return LAUNCH + clocks / CLOCK + problem.bytes / (OF_BANDWIDTH * limits.bandwidth)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 from typing import Final
 
@@ -50,6 +51,7 @@ def _choices(problem: Problem) -> Iterator[dict[str, tuple[int, ...]]]:
             yield {**SPACE.parameters, **{name: (value,) for name, value in fixed}, "MIN_BLOCKS": _HELD}
 
 
+@lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
     """The candidate of the least seconds; else the space's first legal config, or its first, which `launch` refuses."""
     parts = (replace(SPACE, parameters=choice) for choice in _choices(problem))

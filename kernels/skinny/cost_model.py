@@ -73,8 +73,9 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
         moved / (limits.bandwidth * CACHE),
         _issuing(config, problem, device, at_once, planned.grid),
     )
-    starting += waves * _alone(config, problem) / CLOCK
-    return starting + _ending(config, problem, device) + (1 - BESIDE) * max(parts) + BESIDE * sum(parts)
+    splits, fan, _ = planned.scalars
+    starting += waves * _alone(config, problem, splits) / CLOCK
+    return starting + _ending(config, problem, device, splits, fan) + (1 - BESIDE) * max(parts) + BESIDE * sum(parts)
 
 
 def _issuing(config: Config, problem: Problem, device: Device, at_once: float, grid: int) -> float:
@@ -100,18 +101,18 @@ def _sectors(config: Config, problem: Problem, together: float) -> float:
     return 1 + (SECTOR_BYTES - problem.itemsize) / together
 
 
-def _ending(config: Config, problem: Problem, device: Device) -> float:
+def _ending(config: Config, problem: Problem, device: Device, splits: int, fan: int) -> float:
     """Seconds in which sums of a block's threads, and of slices of k, come together."""
-    packs, (splits, fan, _) = accumulator_packs(config, problem), plan(config, problem).scalars
+    packs = accumulator_packs(config, problem)
     given = short_side(config) * each_long(config) * threads(config) / 32 * config["MIN_BLOCKS"]
     joining = MEETING * given + TAKING * packs * vector(problem) * config["SLICE_K"]
     left = packs * threads(config) * VECTOR_BYTES * (min(splits, fan) + -(-splits // fan))
     return joining + (splits > 1) * (LEAVING * (1 + (splits > fan)) + left / (device.limits.bandwidth * ONE_GETS))
 
 
-def _alone(config: Config, problem: Problem) -> float:
+def _alone(config: Config, problem: Problem, splits: int) -> float:
     """Clocks that a thread takes for its steps along k if it is alone."""
-    splits, own = plan(config, problem).scalars[0], each_long(config)
+    own = each_long(config)
     steps = ceil(problem.k / (splits * k_step(config, problem)))
     loads = own * loads_of_vector(config, problem)
     products = short_side(config) * own * vector(problem)
