@@ -18,6 +18,7 @@ from kernels.problem import Problem
 from kernels.space import Config
 from kernels.split_k import k_tiles
 from kernels.tensor_core import TENSOR_CORE
+from kernels.tensor_core.cost_model import least_seconds as least_staged_seconds
 from kernels.tensor_core.cost_model import seconds as staged_seconds
 
 # What defaults are chosen from: the left side, the right one, consumers, blocks on an SM.
@@ -134,7 +135,10 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether tensor_core is not estimated to be the faster one; both are fitted to float16, bfloat16 and TF32."""
     if emulated(problem):
         return True
-    return untuned_seconds(problem, device) <= staged_seconds(TENSOR_CORE.default(problem, device), problem, device)
+    own = untuned_seconds(problem, device)
+    if own <= least_staged_seconds(problem, device):
+        return True
+    return own <= staged_seconds(TENSOR_CORE.default(problem, device), problem, device)
 
 
 def untuned_seconds(problem: Problem, device: Device) -> float:

@@ -75,6 +75,12 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     return LAUNCH + packing + _clocks(config, problem, device) / CLOCK + problem.bytes / (OF_BANDWIDTH * bandwidth)
 
 
+def least_seconds(problem: Problem, device: Device) -> float:
+    """A lower bound of `seconds` of any config where nothing is emulated: products alone, spread evenly over the SMs."""
+    products = problem.flops / 2 * problem.itemsize / (2 * FMAS) / max(device.limits.sms, 1)
+    return LAUNCH + products / CLOCK + problem.bytes / (OF_BANDWIDTH * device.limits.bandwidth)
+
+
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the busiest SM: what its blocks issue, and what those that run at once wait for."""
     splits, area = config["SPLIT_K"], config["BM"] * config["BN"]
