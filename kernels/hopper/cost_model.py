@@ -39,7 +39,7 @@ REDUCE_LAUNCH: Final = 1.5e-6
 PACKING_SPEED: Final = 0.7
 PARTIALS_SPEED: Final = 0.58
 EMPTY_COST: Final = 0.48
-STORED_AGAIN: Final = 1.7
+STORED_AGAIN: Final = 1.5
 # Cycles of one instruction for 64 rows: for each column, and at least; and products of float32's terms with promotion.
 COLUMN_CYCLES: Final = 0.5
 LEAST_CYCLES: Final = 27
@@ -54,9 +54,10 @@ MULTICAST_CYCLES: Final = 86
 # SMs of a GPC that run blocks of one launch side by side, and GPCs that clusters go to in turn.
 GPC_SMS: Final = 16
 GPCS: Final = 8
-# Cycles between one tile and the next, and for each element on its way to C.
+# Cycles between one tile and the next, and for each element on its way to C; more where a consumer's threads store it.
 BETWEEN_CYCLES: Final = 1000
-STORE_CYCLES: Final = 0.2
+STORE_CYCLES: Final = 0.16
+THREADS_STORE_CYCLES: Final = 0.075
 # Cycles of a cluster's barriers, and bytes a cycle of partial sums that a block leaves and reads of others'.
 EXCHANGE_CYCLES: Final = 1050
 EXCHANGED_BYTES: Final = 23
@@ -121,7 +122,8 @@ def _seconds(config: Config, grid: _Grid, problem: Problem, device: Device, l2_r
     waves = -(-grid.blocks // (clustered_sms(grid.cluster * grid.parts, limits.sms) * grid.min_blocks))
     copied = _copies(grid)
     k_tile = max(grid.min_blocks * max(_products(grid, problem), _sm_reads(grid, problem)), l2_reads, copied)
-    tail = lhs.tile * rhs.tile * STORE_CYCLES + _exchange(grid.parts, lhs.tile * rhs.tile)
+    store = STORE_CYCLES + (0 if config["TMA_STORE"] else THREADS_STORE_CYCLES / config["CONSUMERS"])
+    tail = lhs.tile * rhs.tile * store + _exchange(grid.parts, lhs.tile * rhs.tile)
     tile = grid.k_tiles * (k_tile + WAIT_CYCLES / config["STAGES"]) + BETWEEN_CYCLES + grid.min_blocks * tail
     start = START + (COPY_START_CYCLES * cycle if copied else 0)
     memory = (problem.bytes + (0 if config["TMA_STORE"] else STORED_AGAIN * problem.c_bytes)) / limits.bandwidth

@@ -76,7 +76,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
 
 
 def least_seconds(problem: Problem, device: Device) -> float:
-    """A lower bound of `seconds` of any config where nothing is emulated: products alone, spread evenly over the SMs."""
+    """A lower bound of `seconds` of any config where nothing is emulated: products alone, spread over all SMs."""
     products = problem.flops / 2 * problem.itemsize / (2 * FMAS) / max(device.limits.sms, 1)
     return LAUNCH + products / CLOCK + problem.bytes / (OF_BANDWIDTH * device.limits.bandwidth)
 
