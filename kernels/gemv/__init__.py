@@ -13,14 +13,21 @@ from kernels.direct_tensor import untuned_seconds as direct_seconds
 from kernels.gemv.cost_model import seconds
 from kernels.gemv.plan import SHORT_SIDES, plan
 from kernels.gemv.space import SPACE
+from kernels.hopper import HOPPER
+from kernels.hopper import untuned_seconds as hopper_seconds
 from kernels.kernel import Kernel, Sizes
+from kernels.packing import A, B, ragged
 from kernels.problem import Problem
+from kernels.skinny import SKINNY
+from kernels.skinny.cost_model import seconds as skinny_seconds
 from kernels.space import Config
 
-# What memory is read with the long operand, up to which it is the fastest untuned choice, each element of C's short
-# side counted anew; a C of so few rows or columns is read as fast whatever its length.
+# What memory is read with the long operand, each element of C's short side counted anew, up to which it is the fastest
+# untuned choice but for kernels without a pipeline; a C of so few rows or columns is read as fast whatever its length.
 READ_BYTES: Final = 40 * 10**6
 FEWEST: Final = 2
+# What its estimate may be of skinny's.
+CLOSE: Final = 1.05
 
 
 @lru_cache(1024)
@@ -31,16 +38,26 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether C has so few rows or columns that instructions do not count; or little to read, not for tensor cores."""
+    """Whether C has so few rows or columns that instructions do not count; or by estimates, where there are some."""
     short, long = min(problem.m, problem.n), max(problem.m, problem.n)
     if short <= FEWEST:
         return True
-    if problem.batch * problem.k * long * problem.itemsize * short > READ_BYTES:
-        return False
     own = seconds(_default(problem, device), problem, device)
     if DIRECT_DOUBLE.covers(problem, device):
         return own <= direct_double_seconds(problem, device)
-    return not DIRECT_TENSOR.covers(problem, device) or own <= direct_seconds(problem, device)
+    if DIRECT_TENSOR.covers(problem, device) and own > direct_seconds(problem, device):
+        return False
+    much = problem.batch * problem.k * long * problem.itemsize * short > READ_BYTES
+    return not much or own <= _piped_seconds(problem, device)
+
+
+def _piped_seconds(problem: Problem, device: Device) -> float:
+    """Estimated seconds of hopper, or of skinny where it too reads the long operand's rows by the element; else 0."""
+    if HOPPER.covers(problem, device):
+        return hopper_seconds(problem, device)
+    if ragged(problem) & (A if problem.m >= problem.n else B):
+        return CLOSE * skinny_seconds(SKINNY.default(problem, device), problem, device)
+    return 0
 
 
 GEMV: Final = Kernel(
