@@ -33,12 +33,10 @@ TILES: Final = (
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
 UNLIKE: Final = ("BM", "BN", "SWAP_AB", "REALIGN", "CONSUMERS", "CLUSTER", "CLUSTER_K", "SPLIT_K")
-# What a choice of these says, and the rules that ask for no more.
-_FIRST: Final = (
-    *("BK", "TMA_STORE", "PROMOTE_K", "SWAP_AB", "PACK_K", "REALIGN"),
-    *("BM", "BN", "CONSUMERS", "MIN_BLOCKS", "CLUSTER"),
-)
-_EARLY: Final = tuple(holds for holds, names in RULES.values() if set(names).issubset(_FIRST))
+# What each way has as its problem asks, and what it chooses first; and the rules that read no more than that.
+_ASKED: Final = {"BK", "TMA_STORE", "PROMOTE_K", "SWAP_AB", "PACK_K", "REALIGN"}
+_FIRST: Final = _ASKED | {"BM", "BN", "CONSUMERS", "MIN_BLOCKS", "CLUSTER"}
+_EARLY: Final = tuple(holds for holds, names in RULES.values() if _FIRST.issuperset(names) and not {*names} <= _ASKED)
 # Splits of k, and parts of it in a cluster.
 _SHARES: Final = (*((splits, 1) for splits in SPLITS), *((1, parts) for parts in PARTS))
 
