@@ -92,9 +92,14 @@ def occupancy(limits: Limits, threads: int, shared_bytes: int, registers: int) -
     return Occupancy(blocks, blocks * warps * limits.warp / limits.threads_per_sm, limited_by)
 
 
-def turns(limits: Limits, blocks: int, threads: int, shared_bytes: int, registers: int) -> tuple[int, int]:
-    """Blocks of the busiest SM, of a grid of `blocks`, and how often it begins as many as it holds at once."""
-    busy = -(-blocks // max(limits.sms, 1))
+def turns(
+    limits: Limits, blocks: int, threads: int, shared_bytes: int, registers: int, share: float = 1
+) -> tuple[int, int]:
+    """Blocks of the busiest SM, of a grid of `blocks`, and how often it begins as many as it holds at once.
+
+    They find room on this share of SMs.
+    """
+    busy = -(-blocks // max(int(share * limits.sms), 1))
     resident = occupancy(limits, threads, shared_bytes, registers)
     return busy, -(-busy // max(resident.blocks_per_sm if resident else 1, 1))
 

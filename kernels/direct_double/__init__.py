@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
+from math import inf
+from operator import itemgetter
 from typing import Final
 
 from kernels.arithmetic import DMMA
 from kernels.batched import BATCHED
 from kernels.device import Device
-from kernels.direct_double.cost_model import seconds
+from kernels.direct_double.cost_model import least_seconds, seconds
 from kernels.direct_double.plan import plan
 from kernels.direct_double.space import MOST_TILES, SPACE
 from kernels.double_tensor import DOUBLE_TENSOR
@@ -21,13 +24,28 @@ from kernels.space import Config
 # The k that it is for with any C, and bytes of a line along k with a small one.
 DEEPEST: Final = 128
 DEEPEST_BYTES: Final = 65536
+_UNGROUPED: Final = replace(SPACE, parameters={**SPACE.parameters, "GROUP_M": (1,)})
 
 
 @lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
-    """The config of the least estimate; the space's first one if the device allows none."""
-    legal = SPACE.legal(problem, device)
-    return min(legal, key=lambda each: seconds(each, problem, device), default=next(iter(SPACE)))
+    """The config of the least estimate; the space's first one if the device allows none.
+
+    Tiles are grouped only where the bound of those that are not lets them win: groups have as much to do or more.
+    """
+    bounds = [(least_seconds(each, problem, device), each) for each in _UNGROUPED.legal(problem, device)]
+    best = inf, next(iter(SPACE))
+    for bound, alone in sorted(bounds, key=itemgetter(0)):
+        if bound > best[0]:
+            break
+        for config in _grouped(alone):
+            if SPACE.refusal(config, problem, device) is None:
+                best = min(best, (seconds(config, problem, device), config), key=itemgetter(0))
+    return best[1]
+
+
+def _grouped(config: Config) -> list[Config]:
+    return [Config.of(dict(config) | {"GROUP_M": size}) for size in SPACE.parameters["GROUP_M"]]
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:

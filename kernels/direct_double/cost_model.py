@@ -14,42 +14,56 @@ from kernels.problem import Problem
 from kernels.rules import LINE_BYTES
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 1,653 times of 84 shapes on an H200: seconds of a launch, and what
+# Fitted, as benchmarks/kernels/fit.py does, to 1,665 times of 90 shapes on an H200: seconds of a launch, and what
 # memory seems to have of its bandwidth.
-LAUNCH: Final = 1.71e-6
-OF_BANDWIDTH: Final = 1.35
+LAUNCH: Final = 1.81e-6
+OF_BANDWIDTH: Final = 1.26
 # Clocks that a warp waits for each load of a thread and each of its stores, and in each round of passes but the first,
 # of as many as have stages.
-WAIT_LOAD: Final = 4.63
-WAIT_STORE: Final = 18.6
-PASS_CLOCKS: Final = 538
+WAIT_LOAD: Final = 4.14
+WAIT_STORE: Final = 19.4
+PASS_CLOCKS: Final = 607
 # Clocks of an SM for each load and store of a warp, for an instruction of 16 x 8 x 4, and for each line of 128 bytes
 # that its tiles take from the cache, which has one for neighbours.
-LOAD_CLOCKS: Final = 2.76
-STORE_CLOCKS: Final = 2.55
-MMA_CLOCKS: Final = 4.77
-LINE_CLOCKS: Final = 2.33
+LOAD_CLOCKS: Final = 3.01
+STORE_CLOCKS: Final = 2.69
+MMA_CLOCKS: Final = 3.7
+LINE_CLOCKS: Final = 1.76
 # Clocks that a warp waits for the others' slices, for each sum that it adds, and for a cluster's blocks.
-JOIN_CLOCKS: Final = 401
-SUM_CLOCKS: Final = 15.1
-CLUSTER_CLOCKS: Final = 858
-# Clocks of an SM until a block is there.
-BLOCK_CLOCKS: Final = 67.4
+JOIN_CLOCKS: Final = 285
+SUM_CLOCKS: Final = 11.8
+CLUSTER_CLOCKS: Final = 768
+# Clocks of an SM until a block is there, and between one and the next where no other block runs beside it.
+BLOCK_CLOCKS: Final = 54.3
+ALONE_CLOCKS: Final = 1170
+# The share of SMs that clusters find room on, each within one GPC: an H200 takes longer from the 32nd cluster of four
+# blocks and from the 16th of eight.
+ROOM: Final = {4: 0.94, 8: 0.91}
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch."""
+    return _seconds(config, problem, device, LINE_CLOCKS * _lines(config, problem))
+
+
+def least_seconds(config: Config, problem: Problem, device: Device) -> float:
+    """A lower bound of `seconds` with this GROUP_M or any more: the cache takes no time."""
+    return _seconds(config, problem, device, 0)
+
+
+def _seconds(config: Config, problem: Problem, device: Device, of_lines: float) -> float:
     limits, times = device.limits, passes(config, problem)
     granted = min(registers(config), limits.registers_per_thread)
     shared, blocks = shared_bytes(config, problem), grid(config, problem)
-    busy, waves = turns(limits, blocks, threads(config), shared, granted)
+    share = ROOM.get(config["CLUSTER_K"], 1)
+    busy, waves = turns(limits, blocks, threads(config), shared, granted, share)
     products = config["BM"] * config["BN"] / (STRIP * BAND) * config["BK"] / FOUR
     loads, stores = _loads(config, problem), _stores(config, problem)
     issued = times * (LOAD_CLOCKS * loads + MMA_CLOCKS * products) + STORE_CLOCKS * stores
     rounds = -(-times // config["STAGES"])
     waits = rounds * (WAIT_LOAD * loads + PASS_CLOCKS) - PASS_CLOCKS + WAIT_STORE * stores + _joining(config)
-    lines = LINE_CLOCKS * _lines(config, problem) / blocks
-    clocks = busy * (max(config["WARPS"] * issued, lines) + BLOCK_CLOCKS) + waves * waits
+    alone = ALONE_CLOCKS * (waves - 1) * (busy <= waves)
+    clocks = busy * (max(config["WARPS"] * issued, of_lines / blocks) + BLOCK_CLOCKS) + waves * waits + alone
     return LAUNCH + clocks / CLOCK + problem.bytes / (OF_BANDWIDTH * limits.bandwidth)
 
 

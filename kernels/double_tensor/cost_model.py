@@ -46,6 +46,8 @@ STORE_CLOCKS: Final = 14
 ODD_CLOCKS: Final = 6.8
 JOIN_CLOCKS: Final = 5800
 SUM_CLOCKS: Final = 2.4
+# Registers of a thread that reads ahead beyond the least, where nothing limits them.
+FREE_REGISTERS: Final = 60
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
@@ -96,5 +98,6 @@ def _resident(config: Config, problem: Problem, device: Device, most: int) -> in
     """Blocks that an SM runs at once, of `most`."""
     limits = device.limits
     room = limits.shared_bytes_per_sm // (shared_bytes(config, problem) + limits.shared_bytes_reserved)
-    granted = min(registers(config), limits.registers_per_thread) * threads(config)
+    free = FREE_REGISTERS * config["AHEAD"] * (config["MIN_BLOCKS"] == 1)
+    granted = min(registers(config) + free, limits.registers_per_thread) * threads(config)
     return max(1, min(most, room, max(config["MIN_BLOCKS"], limits.registers_per_sm // granted)))

@@ -12,13 +12,14 @@ from kernels.arithmetic import WGMMA
 from kernels.device import Device
 from kernels.hopper.cost_model import least_seconds, seconds
 from kernels.hopper.plan import SPLIT_K_REDUCE, emulated, plan, tiles
-from kernels.hopper.space import PARTS, RULES, SPACE, SPLITS, enough_stages, groups, not_for_tma, stays
+from kernels.hopper.space import PARTS, RULES, SPACE, SPLITS, STAGES, enough_stages, groups, not_for_tma, stays
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.split_k import k_tiles
 from kernels.tensor_core import TENSOR_CORE
-from kernels.tensor_core.cost_model import seconds as unpacked_seconds
+from kernels.tensor_core.cost_model import least_seconds as least_staged_seconds
+from kernels.tensor_core.cost_model import seconds as staged_seconds
 
 # What defaults are chosen from: the left side, the right one, consumers, blocks on an SM.
 TILES: Final = (
@@ -29,43 +30,45 @@ TILES: Final = (
     *((64, columns, 1, 1) for columns in (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32, 24, 16, 8)),
     *((64, columns, 1, min_blocks) for columns in (64, 32, 16, 8) for min_blocks in (2, 4)),
 )
-# Seconds of packing that the estimate leaves out, by an element's bytes; the share of it that is comparable with
-# tensor_core's; and seconds of that below which it is the faster one, where it packs nothing. Of 138 problems timed on
-# an H200 the choice takes 1.013 times the faster one's time.
-PACKING_SECONDS: Final = {2: 0.6e-6, 4: 1e-6}
-OWN_SHARE: Final = 0.9
-SHORT_SECONDS: Final = 4.3e-6
+# How many times its estimate, the least of a thousand, tensor_core's is to be where TMA does not move both operands: of
+# 92 shapes timed on an H200 the choice then takes 1.005 times the faster one's time, and 1.010 times with equal ones.
+CLOSER: Final = 1.05
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
 UNLIKE: Final = ("BM", "BN", "SWAP_AB", "REALIGN", "CONSUMERS", "CLUSTER", "CLUSTER_K", "SPLIT_K")
-# What a choice of these says, and the rules that ask for no more.
-_FIRST: Final = (
-    *("BK", "TMA_STORE", "PROMOTE_K", "SWAP_AB", "PACK_K", "REALIGN"),
-    *("BM", "BN", "CONSUMERS", "MIN_BLOCKS", "CLUSTER"),
-)
-_EARLY: Final = tuple(holds for holds, names in RULES.values() if set(names).issubset(_FIRST))
+# What each way has as its problem asks, and what it chooses first; and the rules that read no more than that.
+_ASKED: Final = {"BK", "TMA_STORE", "PROMOTE_K", "SWAP_AB", "PACK_K", "REALIGN"}
+_FIRST: Final = _ASKED | {"BM", "BN", "CONSUMERS", "MIN_BLOCKS", "CLUSTER"}
+_EARLY: Final = tuple(holds for holds, names in RULES.values() if _FIRST.issuperset(names) and not {*names} <= _ASKED)
+# Splits of k, and parts of it in a cluster.
+_SHARES: Final = (*((splits, 1) for splits in SPLITS), *((1, parts) for parts in PARTS))
 
 
 def _default(problem: Problem, device: Device) -> Config:
     """The config of the least estimate."""
-    found = _fastest(problem, device)
+    found = _fastest(problem, device, 1)
     return found[0] if found else SPACE.first_legal(problem, device)
 
 
+def _seeds(problem: Problem, device: Device) -> tuple[Config, ...]:
+    return _fastest(problem, device, SEEDS)
+
+
 @lru_cache(1024)
-def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
+def _fastest(problem: Problem, device: Device, count: int) -> tuple[Config, ...]:
     """The configs of the least estimates, no two of one tile; those whose lower bound is above these are skipped."""
     bounds = [(least_seconds(config, problem, device), config) for config in _ways(problem, device)]
     fastest: dict[tuple[int, ...], tuple[float, Config]] = {}
-    for bound, config in sorted(bounds, key=itemgetter(0)):
-        if len(fastest) >= SEEDS and bound >= sorted(fastest.values(), key=itemgetter(0))[SEEDS - 1][0]:
+    for bound, begun in sorted(bounds, key=itemgetter(0)):
+        if len(fastest) >= count and bound >= sorted(fastest.values(), key=itemgetter(0))[count - 1][0]:
             break
-        if SPACE.refusal(config, problem, device) is None:
+        config = _finished(begun, problem, device)
+        if config is not None and SPACE.refusal(config, problem, device) is None:
             tile = tuple(config[name] for name in UNLIKE)
             estimates = ((seconds(one, problem, device), one) for one in _grouped(config, problem))
             best = min(estimates, key=itemgetter(0))
             fastest[tile] = min(best, fastest.get(tile, best), key=itemgetter(0))
-    return tuple(config for _, config in sorted(fastest.values(), key=itemgetter(0))[:SEEDS])
+    return tuple(config for _, config in sorted(fastest.values(), key=itemgetter(0))[:count])
 
 
 def _grouped(config: Config, problem: Problem) -> list[Config]:
@@ -74,7 +77,7 @@ def _grouped(config: Config, problem: Problem) -> list[Config]:
 
 
 def _ways(problem: Problem, device: Device) -> Iterator[Config]:
-    """Configs of the tiles, with and without SWAP_AB: stages, splits, clusters and groups of tiles."""
+    """Configs of the tiles, with and without SWAP_AB, splits and clusters, with the most stages that any has."""
     for swap in (0, 1):
         which = not_for_tma(Config.of({"SWAP_AB": swap}), problem)
         ways = ((2, which, 0), (1, which, 0), *([(1, 0, which)] if which else []))
@@ -82,7 +85,7 @@ def _ways(problem: Problem, device: Device) -> Iterator[Config]:
             for cluster, packed, realigned in ways:
                 begun = _begun(problem, swap, (lhs, rhs, consumers, min_blocks, cluster), (packed, realigned))
                 if all(holds(begun, problem, device) for holds in _EARLY):
-                    yield from _finished(dict(begun), problem, device)
+                    yield from _split(dict(begun), problem, device)
 
 
 @cache
@@ -112,32 +115,38 @@ def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int], c
     return Config.of(own)
 
 
-def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterator[Config]:
-    sms = device.limits.sms
-    count = tiles(Config.of(begun), problem) * begun["CLUSTER"]
+def _split(begun: dict[str, int], problem: Problem, device: Device) -> Iterator[Config]:
+    """The tile with k whole, in splits and in parts of a cluster, as many as the SMs have room for."""
     most = k_tiles(Config.of(begun), problem)
-    for splits, parts in (*((splits, 1) for splits in SPLITS), *((1, parts) for parts in PARTS)):
-        if splits * parts > 1 and (splits * parts * count > 2 * sms or splits * parts > most):
-            continue
-        own = begun | {"CLUSTER_K": parts, "SPLIT_K": splits}
-        enough = enough_stages(Config.of(own), problem, device)
-        stay = stays(Config.of(own), problem, device)
-        if enough:
-            yield Config.of(own | {"STAGES": enough[-1], "GROUP_M": 1, "BLOCKS": stay[-1] if stay else 0})
+    room = 2 * device.limits.sms // (tiles(Config.of(begun), problem) * begun["CLUSTER"])
+    for splits, parts in _SHARES:
+        if splits * parts == 1 or splits * parts <= min(room, most):
+            yield Config.of(begun | {"CLUSTER_K": parts, "SPLIT_K": splits, "STAGES": STAGES[-1]})
+
+
+def _finished(begun: Config, problem: Problem, device: Device) -> Config | None:
+    """A way with as many stages as are of use and as many blocks as have work; None if no stages fit."""
+    enough, stay = enough_stages(begun, problem, device), stays(begun, problem, device)
+    if not enough:
+        return None
+    return Config.of(dict(begun) | {"STAGES": enough[-1], "GROUP_M": 1, "BLOCKS": stay[-1] if stay else 0})
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether tensor_core is not the faster one, which can do without packing."""
-    other = TENSOR_CORE.default(problem, device)
-    if emulated(problem) or other["PACK_K"] or not packing.ragged(problem):
+    """Whether tensor_core is not estimated to be the faster one; both are fitted to float16, bfloat16 and TF32."""
+    if emulated(problem):
         return True
-    return max(OWN_SHARE * untuned_seconds(problem, device), SHORT_SECONDS) < unpacked_seconds(other, problem, device)
+    own = untuned_seconds(problem, device)
+    if not_for_tma(_default(problem, device), problem):
+        own *= CLOSER
+    if own <= least_staged_seconds(problem, device):
+        return True
+    return own <= staged_seconds(TENSOR_CORE.default(problem, device), problem, device)
 
 
 def untuned_seconds(problem: Problem, device: Device) -> float:
-    """Estimated seconds of the default, its packing step's start among them."""
-    own = _default(problem, device)
-    return seconds(own, problem, device) + PACKING_SECONDS[problem.itemsize] * bool(own["PACK_K"])
+    """Estimated seconds of the default."""
+    return seconds(_default(problem, device), problem, device)
 
 
 HOPPER: Final = Kernel(
@@ -151,7 +160,7 @@ HOPPER: Final = Kernel(
     plan=plan,
     default=_default,
     seconds=seconds,
-    seeds=_fastest,
+    seeds=_seeds,
     dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K", "BLOCKS"),
     auxiliary_sources=(packing.PACK_K_MAJOR, SPLIT_K_REDUCE, *fp32_emulation.FILES),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kernels import packing
 from kernels.fp32_emulation import split_operands
@@ -30,8 +29,7 @@ TOGETHER: Final = 2
 EIGHT: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class TileOperand:
+class TileOperand(NamedTuple):
     """An operand as wgmma's LHS or RHS: `tile` of its `size` rows (of the RHS columns) a block, and its layout.
 
     A packed one lies K-major in the workspace; a realigned one is copied by the producer's threads, not by TMA.

@@ -35,6 +35,8 @@ FMA_CLOCKS: Final = 0.77
 LOAD_CLOCKS: Final = 0.6
 COPY_CLOCKS: Final = 0.8
 SHARP: Final = 6
+# Of memory's bandwidth, what the cache has for the blocks of all SMs.
+OF_BANDWIDTH_CACHE: Final = 0.85
 # Clocks of a tile before its first product and after its last one; of a warp's stores of C, what it takes through
 # shared memory, and what each further slice does.
 TILE_CLOCKS: Final = 1750
@@ -49,7 +51,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch with the steps before and after it."""
     bandwidth = device.limits.bandwidth
     k_tiles_each, parts, found, partials = _shares(config, problem, device)
-    loop = k_tiles_each * _k_tile_clocks(config, problem, found)
+    loop = _overlapped(k_tiles_each * _k_tile_clocks(config, problem, found), _reading_clocks(config, problem, device))
     clocks = loop + parts * _tile_clocks(config, problem, found)
     packing = PACKING + 2 * packed_bytes(problem) / (OF_BANDWIDTH_PACKING * bandwidth) if config["PACK_MN"] else 0
     reducing = REDUCING * (config["SPLIT_K"] > 1) + partials / (OF_BANDWIDTH_SUMS * bandwidth)
@@ -79,7 +81,18 @@ def _k_tile_clocks(config: Config, problem: Problem, found: tuple[int, int]) -> 
     issued = warps * (LOAD_CLOCKS * steps * (config["TM"] + config["TN"]) + COPY_CLOCKS * own)
     waits = WAIT_CLOCKS / (config["STAGES"] - 2) + FMA_CLOCKS * steps * config["TM"] * config["TN"]
     besides = busy * issued + waves * (waits + OWN_COPY_CLOCKS * own)
-    both: float = (besides**SHARP + (busy * products) ** SHARP) ** (1 / SHARP)
+    return _overlapped(besides, busy * products)
+
+
+def _reading_clocks(config: Config, problem: Problem, device: Device) -> float:
+    """Clocks in which the cache sends all blocks their tiles of both operands."""
+    lines = blocks(config, problem) * (config["BM"] + config["BN"])
+    return CLOCK * lines * problem.k * problem.itemsize / (OF_BANDWIDTH_CACHE * device.limits.bandwidth)
+
+
+def _overlapped(one: float, other: float) -> float:
+    """Clocks of two that overlap but for the end."""
+    both: float = (one**SHARP + other**SHARP) ** (1 / SHARP)
     return both
 
 

@@ -31,8 +31,9 @@ BOUNDS: Final = {
     "rank_k": (1.08, 0.15),
     "direct_tensor": (1.06, 0.1),
     "direct_double": (1.06, 0.1),
-    "hopper": (1.05, 0.15),
-    "skinny": (1.1, 0.3),
+    "hopper": (1.05, 0.1),
+    "gemv": (1.05, 0.1),
+    "skinny": (1.1, 0.15),
 }
 
 
