@@ -1,6 +1,7 @@
 """Products from host memory with little of the device, against the same on the device, and cuBLASXt, in one run.
 
 python -m benchmarks.serving.out_of_core [--sizes 32768] [--dtype float32] [--limit 17179869184] [--rounds 2]
+    [--blocks 2048 4096 8192]
 
 What is in core is one launch, timed by its kernel's seconds; out of core is all from operands in the slab to C there.
 Of a size that exceeds the device, `--in-core SIZE` names the one whose rate in core counts.
@@ -12,7 +13,7 @@ import argparse
 import ctypes
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--devices", default="cuda:0")
     parser.add_argument("--limit", type=int, default=2**34)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--blocks", type=int, nargs="*", default=BLOCKS, help="block sizes of cuBLASXt")
     arguments = parser.parse_args()
     rows = [measured(size, arguments) for size in arguments.sizes]
     RESULT.write_text(json.dumps(rows, indent=1) + "\n")
@@ -59,7 +61,7 @@ def measured(size: int, arguments: argparse.Namespace) -> dict[str, Any]:
     row |= {"in_core": in_core["kernel_tflops"], "out_of_core": out["tflops"], "tiles": out["tiles"]}
     row |= {"of_in_core": out["tflops"] / in_core["kernel_tflops"], "kernel": out["kernel"], "phases": out["seconds"]}
     if problem.dtype in _LETTER and arguments.devices.startswith("cuda"):
-        row["cublasxt"] = cublasxt(problem, arguments.rounds)
+        row["cublasxt"] = cublasxt(problem, arguments.rounds, arguments.blocks)
     return row
 
 
@@ -96,7 +98,7 @@ def fill(operand: Array) -> None:
         operand[number] = row[start : start + operand.shape[1]]
 
 
-def cublasxt(problem: Problem, rounds: int) -> dict[str, float]:
+def cublasxt(problem: Problem, rounds: int, blocks: Sequence[int]) -> dict[str, float]:
     """The rates of cuBLASXt from page-locked memory, by block size; empty where it cannot be loaded."""
     import cupy  # noqa: PLC0415 - a GPU's
     from cuda.pathfinder import load_nvidia_dynamic_lib  # noqa: PLC0415
@@ -115,7 +117,7 @@ def cublasxt(problem: Problem, rounds: int) -> dict[str, float]:
     a, b, c = (ctypes.c_void_p(each.ptr) for each in memory)
     one, zero, size = scalar(1), scalar(0), ctypes.c_size_t(problem.m)
     rates = {}
-    for block in BLOCKS:
+    for block in blocks:
         expect(library.cublasXtSetBlockDim(handle, block))
         taken = []
         for _ in range(rounds):
