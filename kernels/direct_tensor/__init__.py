@@ -13,7 +13,6 @@ from kernels.direct_tensor.space import MOST_TILES, SPACE, most_k
 from kernels.hopper import HOPPER
 from kernels.hopper import untuned_seconds as hopper_seconds
 from kernels.kernel import Kernel, Sizes
-from kernels.packing import ragged
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
@@ -26,10 +25,9 @@ DEEPEST_BYTES: Final = 8192
 SINCE: Final = 80
 # Warps of a block whose k is not sliced: on an H200 two are as fast as four, one is slower, eight are 5 to 23 %.
 TOGETHER: Final = 2
-# What its estimate may be of tensor_core's and hopper's, untuned: of 59 pairs timed on an H200 the choice then takes
-# 1.003 times the faster one's time, and 1.010 and 1.016 times with equal ones. Where TMA moves both operands hopper's
-# estimate is a tenth too high, if memory bounds it: there its own is to be so much less.
-CLOSE: Final = 1.05
+# What its estimate may be of tensor_core's, untuned; and the seconds below which hopper is none the faster one.
+CLOSE: Final = 1.15
+SHORT_SECONDS: Final = 3.3e-6
 
 
 @lru_cache(1024)
@@ -44,9 +42,9 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     own = untuned_seconds(problem, device)
     if own > CLOSE * staged_seconds(TENSOR_CORE.default(problem, device), problem, device):
         return False
-    if not HOPPER.covers(problem, device):
+    if own <= SHORT_SECONDS or not HOPPER.covers(problem, device):
         return True
-    return own <= (CLOSE if ragged(problem) else 1 / CLOSE) * hopper_seconds(problem, device)
+    return own <= hopper_seconds(problem, device) or not HOPPER.preferred_untuned(problem, device)
 
 
 def untuned_seconds(problem: Problem, device: Device) -> float:

@@ -14,31 +14,28 @@ from kernels.problem import Problem
 from kernels.rules import WARP
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 3,317 times of 206 shapes on an H200: seconds of a launch.
-LAUNCH: Final = 1.93e-6
+# Fitted, as benchmarks/kernels/fit.py does, to 3,282 times of 183 shapes on an H200: seconds of a launch.
+LAUNCH: Final = 1.86e-6
 # Clocks that a warp waits for each load of a thread and each of its stores.
-WAIT_LOAD: Final = 22
-WAIT_STORE: Final = 29.5
+WAIT_LOAD: Final = 18.9
+WAIT_STORE: Final = 36.3
 # Clocks of an SM for each load, store and instruction of mma of a warp; more for a store of one element, for a word of
 # an operand or of C that is realigned, and for the ends of a row of C.
-LOAD_CLOCKS: Final = 1.36
-STORE_CLOCKS: Final = 2.77
-SINGLE_STORE: Final = 8.4
-MMA_CLOCKS: Final = 3.12
-MOVED_CLOCKS: Final = 4.49
-ENDS_CLOCKS: Final = 17.6
+LOAD_CLOCKS: Final = 2.95
+STORE_CLOCKS: Final = 4.65
+SINGLE_STORE: Final = 8.39
+MMA_CLOCKS: Final = 2.3
+MOVED_CLOCKS: Final = 4.99
+ENDS_CLOCKS: Final = 12.4
 # Clocks that a warp waits in each pass but the first, for the others' slices, and for each pair of sums that it adds.
-PASS_CLOCKS: Final = 832
-JOIN_CLOCKS: Final = 443
-SUM_CLOCKS: Final = 11.7
-# What it costs to put a word together of elements that are loaded one by one, by that of moving one.
-PUT_WORD: Final = 0.83
-# Clocks of an SM until a block is there, and between one and the next where no other block runs beside it.
-BLOCK_CLOCKS: Final = 34.6
-ALONE_CLOCKS: Final = 1160
+PASS_CLOCKS: Final = 859
+JOIN_CLOCKS: Final = 542
+SUM_CLOCKS: Final = 16.5
+# Clocks of an SM until a block is there.
+BLOCK_CLOCKS: Final = 40.2
 # Of bandwidth, that memory has; and how often rows of C that start anywhere are stored again, if not in aligned words.
-OF_BANDWIDTH: Final = 1.93
-STORED_AGAIN: Final = 2.21
+OF_BANDWIDTH: Final = 2.56
+STORED_AGAIN: Final = 2
 # Registers beside operands and half of the sums' columns.
 ADDRESSES: Final = 40
 # As in fragments.h: tiles of 8 lines of A that lie among each other, and elements that a thread reads along k.
@@ -68,8 +65,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     share = -(-bm // BAND // slices) * BAND / bm
     waits = times * WAIT_LOAD * loads + (times - 1) * PASS_CLOCKS + WAIT_STORE * (stores + ends) * share
     waits += (slices > 1) * (JOIN_CLOCKS + SUM_CLOCKS * slices * share * bm * bn / (WARP * OWN))
-    alone = ALONE_CLOCKS * (waves - 1) * (busy <= waves)
-    clocks = busy * (warps * issued + BLOCK_CLOCKS) + waves * waits + alone
+    clocks = busy * (warps * issued + BLOCK_CLOCKS) + waves * waits
     again = is_c_ragged(problem) and not config["REALIGN"] & REALIGN_C
     stored_bytes = again * problem.batch * problem.m * problem.n * problem.itemsize
     return LAUNCH + clocks / CLOCK + (problem.bytes + STORED_AGAIN * stored_bytes) / (OF_BANDWIDTH * limits.bandwidth)
@@ -77,10 +73,10 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """Loads of a thread for its words of an operand, and words that are moved to where rows begin or put together."""
+    """A thread's loads for its words of an operand, and the words that are moved to where rows begin."""
 
     loads: float
-    moved: float
+    moved: int
 
 
 def _operands(config: Config, problem: Problem) -> tuple[_Reads, _Reads]:
@@ -100,8 +96,7 @@ def _operands(config: Config, problem: Problem) -> tuple[_Reads, _Reads]:
             found.append(_Reads(everything / width + rows, everything))
         else:
             by_element = length % (per_word * width) > 0
-            put = PUT_WORD * everything * (by_element and per_word > 1)
-            found.append(_Reads(everything * per_word if by_element else everything / width, put))
+            found.append(_Reads(everything * per_word if by_element else everything / width, 0))
     return found[0], found[1]
 
 

@@ -14,7 +14,6 @@ from kernels.gemv.cost_model import seconds
 from kernels.gemv.plan import SHORT_SIDES, plan
 from kernels.gemv.space import SPACE
 from kernels.hopper import HOPPER
-from kernels.hopper import untuned_seconds as hopper_seconds
 from kernels.kernel import Kernel, Sizes
 from kernels.packing import A, B, ragged
 from kernels.problem import Problem
@@ -38,7 +37,10 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether C has so few rows or columns that instructions do not count; or by estimates, where there are some."""
+    """Whether C has so few rows or columns that instructions do not count; or by estimates.
+
+    Where much is read, skinny reads the long operand's rows by the element, too, if these are ragged.
+    """
     short, long = min(problem.m, problem.n), max(problem.m, problem.n)
     if short <= FEWEST:
         return True
@@ -47,17 +49,11 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
         return own <= direct_double_seconds(problem, device)
     if DIRECT_TENSOR.covers(problem, device) and own > direct_seconds(problem, device):
         return False
-    much = problem.batch * problem.k * long * problem.itemsize * short > READ_BYTES
-    return not much or own <= _piped_seconds(problem, device)
-
-
-def _piped_seconds(problem: Problem, device: Device) -> float:
-    """Estimated seconds of hopper, or of skinny where it too reads the long operand's rows by the element; else 0."""
-    if HOPPER.covers(problem, device):
-        return hopper_seconds(problem, device)
-    if ragged(problem) & (A if problem.m >= problem.n else B):
-        return CLOSE * skinny_seconds(SKINNY.default(problem, device), problem, device)
-    return 0
+    if problem.batch * problem.k * long * problem.itemsize * short <= READ_BYTES:
+        return True
+    if HOPPER.covers(problem, device) or not ragged(problem) & (A if problem.m >= problem.n else B):
+        return False
+    return own <= CLOSE * skinny_seconds(SKINNY.default(problem, device), problem, device)
 
 
 GEMV: Final = Kernel(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import ceil
 from typing import Final
 
-from kernels.cost_model import CLOCK
 from kernels.device import Device
 from kernels.gemv.plan import (
     depth,
@@ -23,29 +22,23 @@ from kernels.problem import Problem
 from kernels.rules import blocks
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 186 times of 30 shapes on an H200, but for MEMORY, which larger ones
-# told: seconds of a launch whose loads are all in flight together, of loads that wait for others, of a wave of blocks,
-# of warps and of a cluster's blocks that add up their sums, and of each of a thread's sums.
-LAUNCH: Final = 1.42e-6
-ROUND: Final = 0.38e-6
-WAVE: Final = 1.3e-6
-JOINED_WARPS: Final = 0.13e-6
-JOINED_BLOCKS: Final = 0.56e-6
-SUM: Final = 0.053e-6
+# Seconds: of a launch whose loads are all in flight together, of loads that wait for others, of a wave of blocks, of
+# warps and of a cluster's blocks that add up their sums, and of each of a thread's sums.
+LAUNCH: Final = 1.65e-6
+ROUND: Final = 0.42e-6
+WAVE: Final = 2.6e-6
+JOINED_WARPS: Final = 0.27e-6
+JOINED_BLOCKS: Final = 0.4e-6
+SUM: Final = 0.021e-6
 # Instructions of a load of the long operand and of one of the short, and of each product and each element, as they are
 # issued: a warp's in a cycle of each of an SM's four parts.
-LOAD: Final = 3.0
-LOAD_SHORT: Final = 3.1
-PRODUCT: Final = 0.91
-ELEMENT: Final = 2.2
-# Clocks that a thread takes for each of its loads and of its products, however few others there are.
-WAIT_LOAD: Final = 4.4
-WAIT_PRODUCT: Final = 0.95
-# Of memory's bandwidth, that the long operand comes by, and the short one, which blocks after the first find in the
-# cache. What takes no longest costs so much of its time.
-MEMORY: Final = 1.26
-CACHE: Final = 4.9
-BESIDE: Final = 0.61
+LOAD: Final = 9.9
+LOAD_SHORT: Final = 3.5
+PRODUCT: Final = 2.2
+ELEMENT: Final = 2.4
+# The caches give so much more than memory. What takes no longest costs so much of its time.
+CACHE: Final = 1.26
+BESIDE: Final = 0.45
 # What an SM holds at once, if its limits are not known.
 HELD: Final = 2
 
@@ -55,22 +48,16 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     sms, clusters = max(device.limits.sms, 1), config["CLUSTER_K"]
     rounds = ceil(-(-problem.k // clusters) / (step(config, problem) * config["UNROLL"]))
     waves = ceil(grid(config, problem) / (sms * _held(config, problem, device)))
+    long, short = max(problem.m, problem.n), min(problem.m, problem.n)
+    read = problem.k * problem.itemsize * (problem.batch * long + blocks(config, problem) * short)
     parts = (
-        _reading(config, problem, device),
+        read / (device.limits.bandwidth * CACHE),
         _issuing(config, problem, device) * rounds * config["UNROLL"],
         waves * (rounds - 1) * ROUND + (waves - 1) * WAVE,
     )
     meeting = JOINED_WARPS * (warps_of_k(config, problem) > 1) + JOINED_BLOCKS * (clusters > 1)
     meeting += SUM * short_side(config) * config["EACH_LONG"]
-    alone = waves * rounds * config["UNROLL"] * _waits(config, problem) / CLOCK
-    return LAUNCH + meeting + alone + (1 - BESIDE) * max(parts) + BESIDE * sum(parts)
-
-
-def _reading(config: Config, problem: Problem, device: Device) -> float:
-    """Seconds in which the operands come, the short one to each block anew."""
-    long = problem.batch * max(problem.m, problem.n) / MEMORY
-    short = blocks(config, problem) * min(problem.m, problem.n) / CACHE
-    return problem.k * problem.itemsize * (long + short) / device.limits.bandwidth
+    return LAUNCH + meeting + (1 - BESIDE) * max(parts) + BESIDE * sum(parts)
 
 
 def _issuing(config: Config, problem: Problem, device: Device) -> float:
@@ -82,13 +69,6 @@ def _issuing(config: Config, problem: Problem, device: Device) -> float:
     sms = max(device.limits.sms, 1)
     lanes = threads(config) * ceil(grid(config, problem) / sms)
     return instructions * lanes * sms / (device.limits.peak / 2)
-
-
-def _waits(config: Config, problem: Problem) -> float:
-    """Clocks of a thread in a step if it is alone."""
-    of_x = loads(config, problem)
-    products = of_x * config["VECTOR"] * short_side(config)
-    return WAIT_LOAD * (of_x + loads_short(config, problem)) + WAIT_PRODUCT * products
 
 
 def _held(config: Config, problem: Problem, device: Device) -> int:

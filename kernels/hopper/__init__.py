@@ -18,8 +18,7 @@ from kernels.problem import Problem
 from kernels.space import Config
 from kernels.split_k import k_tiles
 from kernels.tensor_core import TENSOR_CORE
-from kernels.tensor_core.cost_model import least_seconds as least_staged_seconds
-from kernels.tensor_core.cost_model import seconds as staged_seconds
+from kernels.tensor_core.cost_model import seconds as unpacked_seconds
 
 # What defaults are chosen from: the left side, the right one, consumers, blocks on an SM.
 TILES: Final = (
@@ -30,9 +29,12 @@ TILES: Final = (
     *((64, columns, 1, 1) for columns in (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32, 24, 16, 8)),
     *((64, columns, 1, min_blocks) for columns in (64, 32, 16, 8) for min_blocks in (2, 4)),
 )
-# How many times its estimate, the least of a thousand, tensor_core's is to be where TMA does not move both operands: of
-# 92 shapes timed on an H200 the choice then takes 1.005 times the faster one's time, and 1.010 times with equal ones.
-CLOSER: Final = 1.05
+# Seconds of packing that the estimate leaves out, by an element's bytes; the share of it that is comparable with
+# tensor_core's; and seconds of that below which it is the faster one, where it packs nothing. Of 138 problems timed on
+# an H200 the choice takes 1.013 times the faster one's time.
+PACKING_SECONDS: Final = {2: 0.6e-6, 4: 1e-6}
+OWN_SHARE: Final = 0.9
+SHORT_SECONDS: Final = 4.3e-6
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
 UNLIKE: Final = ("BM", "BN", "SWAP_AB", "REALIGN", "CONSUMERS", "CLUSTER", "CLUSTER_K", "SPLIT_K")
@@ -133,20 +135,17 @@ def _finished(begun: Config, problem: Problem, device: Device) -> Config | None:
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether tensor_core is not estimated to be the faster one; both are fitted to float16, bfloat16 and TF32."""
-    if emulated(problem):
+    """Whether tensor_core is not the faster one, which can do without packing."""
+    other = TENSOR_CORE.default(problem, device)
+    if emulated(problem) or other["PACK_K"] or not packing.ragged(problem):
         return True
-    own = untuned_seconds(problem, device)
-    if not_for_tma(_default(problem, device), problem):
-        own *= CLOSER
-    if own <= least_staged_seconds(problem, device):
-        return True
-    return own <= staged_seconds(TENSOR_CORE.default(problem, device), problem, device)
+    return max(OWN_SHARE * untuned_seconds(problem, device), SHORT_SECONDS) < unpacked_seconds(other, problem, device)
 
 
 def untuned_seconds(problem: Problem, device: Device) -> float:
-    """Estimated seconds of the default."""
-    return seconds(_default(problem, device), problem, device)
+    """Estimated seconds of the default, its packing step's start among them."""
+    own = _default(problem, device)
+    return seconds(own, problem, device) + PACKING_SECONDS[problem.itemsize] * bool(own["PACK_K"])
 
 
 HOPPER: Final = Kernel(

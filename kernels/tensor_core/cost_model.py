@@ -29,35 +29,32 @@ from kernels.tensor_core.plan import (
 FMAS: Final = 1024
 SHARED_BYTES: Final = 128
 MMA_AREA: Final = 16 * 8  # of C, an instruction's
-# Fitted, as benchmarks/kernels/fit.py does, to 3,967 times of 200 shapes on an H200: seconds of a launch and of the one
+# Fitted, as benchmarks/kernels/fit.py does, to 3,309 times of 134 shapes on an H200: seconds of a launch and of the one
 # before that packs, and the shares of memory's bandwidth that packing and all traffic seem to have.
-LAUNCH: Final = 1.2e-6
-PACKING: Final = 2.06e-6
-OF_BANDWIDTH_PACKING: Final = 0.76
-OF_BANDWIDTH: Final = 1.52
+LAUNCH: Final = 0.9e-6
+PACKING: Final = 2e-6
+OF_BANDWIDTH_PACKING: Final = 0.67
+OF_BANDWIDTH: Final = 1.6
 # Clocks of a k tile that a block waits: for its copies, shared by the stages ahead; more where elements are realigned
 # or copied by 4 bytes; and for each mma step and instruction of a warp.
-WAIT_CLOCKS: Final = 489
-REALIGNED_CLOCKS: Final = 213
-NARROW_CLOCKS: Final = 116
-STEP_CLOCKS: Final = 13.5
-MMA_CLOCKS: Final = 4.64
+WAIT_CLOCKS: Final = 550
+REALIGNED_CLOCKS: Final = 190
+NARROW_CLOCKS: Final = 230
+STEP_CLOCKS: Final = 14
+MMA_CLOCKS: Final = 4.8
 # Clocks of an SM: for each one of its products and of its loads from shared memory by bytes, for each load of a word of
-# realigned elements, each copy of a warp and each row along k of a k tile, and each store of a warp.
+# realigned elements, each copy and each store of a warp.
 PRODUCT_CLOCKS: Final = 0.11
-LOAD_CLOCKS: Final = 0.174
-PAIR_CLOCKS: Final = 1.44
-COPY_CLOCKS: Final = 5.9
-ROW_CLOCKS: Final = 0.35
+LOAD_CLOCKS: Final = 0.19
+PAIR_CLOCKS: Final = 1.6
+COPY_CLOCKS: Final = 5.3
 STORE_CLOCKS: Final = 7.8
-# Clocks of a tile before its first product and after its last one, and between one and the next where no other block
-# runs beside it; of slices of a block for each warp's access, and of
+# Clocks of a tile before its first product and after its last one; of slices of a block for each warp's access, and of
 # splits for each other and for each partial sum that a warp reads.
-TILE_CLOCKS: Final = 1510
-ALONE_CLOCKS: Final = 890
-SLICE_CLOCKS: Final = 3.85
-JOIN_CLOCKS: Final = 3600
-SUM_CLOCKS: Final = 7.7
+TILE_CLOCKS: Final = 2000
+SLICE_CLOCKS: Final = 4.7
+JOIN_CLOCKS: Final = 3700
+SUM_CLOCKS: Final = 8.5
 # Of emulated float32: products that one of split operands takes, bytes that an SM gets from the L2 cache in a clock
 # while all others do the same, clocks of a phase, a tile and a join; and how much of the estimate is measured.
 SPLIT_PRODUCTS: Final = 3
@@ -78,27 +75,16 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     return LAUNCH + packing + _clocks(config, problem, device) / CLOCK + problem.bytes / (OF_BANDWIDTH * bandwidth)
 
 
-def least_seconds(problem: Problem, device: Device) -> float:
-    """A lower bound of `seconds` of any config where nothing is emulated: products alone, spread over all SMs."""
-    products = problem.flops / 2 * problem.itemsize / (2 * FMAS) / max(device.limits.sms, 1)
-    return LAUNCH + products / CLOCK + problem.bytes / (OF_BANDWIDTH * device.limits.bandwidth)
-
-
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the busiest SM: what its blocks issue, and what those that run at once wait for."""
     splits, area = config["SPLIT_K"], config["BM"] * config["BN"]
     busy, waves = _turns(config, problem, device)
     products = area * config["BK"] * problem.itemsize / (2 * FMAS)
     issued = PRODUCT_CLOCKS * products + _loads(config, problem) + COPY_CLOCKS * _copies(config, problem)
-    issued += ROW_CLOCKS * _rows(config, problem)
     count = k_tiles_per_split(config, problem)
     loop = count * max(busy * issued + waves * _waits(config, problem), busy * products)
     slices = SLICE_CLOCKS * (config["SLICE_K"] - 1) * area / WARP
-    tiles = (
-        waves * TILE_CLOCKS
-        + ALONE_CLOCKS * (waves - 1) * (busy <= waves)
-        + busy * (STORE_CLOCKS * _stores(config, problem) + slices)
-    )
+    tiles = waves * TILE_CLOCKS + busy * (STORE_CLOCKS * _stores(config, problem) + slices)
     return loop + tiles + (JOIN_CLOCKS + SUM_CLOCKS * fan(splits) * area * ACCUMULATOR_BYTES / WARP) * (splits > 1)
 
 
@@ -137,12 +123,6 @@ def _copies(config: Config, problem: Problem) -> float:
     more_a = (bk if problem.trans_a else bm) * bool(which & A)
     more_b = (bn if problem.trans_b else bk) * bool(which & B)
     return ((rows + columns) * bk / wide + more_a + more_b) / WARP
-
-
-def _rows(config: Config, problem: Problem) -> int:
-    """Rows of a k tile that lie along k in memory, of which little is copied at once where the tile is not deep."""
-    rows_a = config["BM"] if not problem.trans_a or config["PACK_K"] & A else 0
-    return rows_a + (config["BN"] if problem.trans_b or config["PACK_K"] & B else 0)
 
 
 def _stores(config: Config, problem: Problem) -> float:

@@ -1,4 +1,4 @@
-"""What the kernels' own models estimate beside 14,725 times of an H200, which are in tests/data; and their fit."""
+"""What the kernels' own models estimate beside 14,833 times of an H200, which are in tests/data; and their fit."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ BOUNDS: Final = {
     "rank_k": (1.08, 0.15),
     "direct_tensor": (1.06, 0.1),
     "direct_double": (1.06, 0.1),
-    "hopper": (1.05, 0.1),
-    "gemv": (1.05, 0.1),
+    "hopper": (1.05, 0.15),
+    "gemv": (1.1, 0.15),
     "skinny": (1.1, 0.15),
 }
 
@@ -51,7 +51,7 @@ def estimate(name: str, config: Config, problem: Problem) -> float:
 
 
 def test_there_are_as_many_times_as_the_models_say() -> None:
-    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 14725
+    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 14833
 
 
 @pytest.mark.parametrize("name", BOUNDS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from app.devices.backend import Buffer, Operands, Program, WorkerContext
@@ -40,15 +43,26 @@ def on_the_way(held: WorkerContext, link: WorkerLink, chunk: Chunk) -> bool:
 
 
 def _with(held: WorkerContext, link: WorkerLink, order: MultiplyRequest, *, before: bool) -> MultiplyResult:
-    backend, run = held.backend, held.backend.run
+    backend: Any = held.backend
+    run, start = backend.run, getattr(backend, "start", None)
 
     def spoiled(program: Program, launch: Launch, operands: Operands) -> None:
-        is_product = launch == order.launch
-        if is_product and before:
+        if before and launch == order.launch:
             flip(operands.a)
         run(program, launch, operands)
-        if is_product and not before:
+        if not before and launch == order.launch:
             flip(operands.c)
+
+    def started(program: Program, launch: Launch, operands: Operands, after: Sequence[Any]) -> Any:
+        """The same of a launch beside which the host computes."""
+        if before:
+            flip(operands.a)
+        assert start is not None
+        mark = start(program, launch, operands, after)
+        if not before:
+            backend.finish(mark)
+            flip(operands.c)
+        return mark
 
     def flip(buffer: Buffer) -> None:
         first = np.empty(4096, np.uint8)
@@ -56,8 +70,12 @@ def _with(held: WorkerContext, link: WorkerLink, order: MultiplyRequest, *, befo
         first[_AT] ^= _BITS
         backend.write(buffer.window(0, first.nbytes), first)
 
-    backend.run = spoiled  # type: ignore[method-assign]
+    backend.run = spoiled
+    if start is not None:
+        backend.start = started
     try:
         return product.multiply(held, link, order)
     finally:
         del backend.run
+        if start is not None:
+            del backend.start
