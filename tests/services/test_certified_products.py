@@ -122,7 +122,16 @@ LARGE = Problem(2950, 2950, 600)  # C leaves its device in chunks
 
 @pytest.mark.rotating
 @pytest.mark.parametrize("problem", [PROBLEM, LARGE], ids=["at once", "in chunks"])
-@pytest.mark.parametrize("flip", [flipped_bits.of_operand, flipped_bits.of_slab, flipped_bits.of_c])
+@pytest.mark.parametrize(
+    "flip",
+    [
+        flipped_bits.of_operand,
+        flipped_bits.of_slab,
+        flipped_bits.of_c,
+        flipped_bits.of_operand_beside,
+        flipped_bits.of_c_beside,
+    ],
+)
 def test_a_bit_that_flips_anywhere_is_found(
     service: Service, monkeypatch: pytest.MonkeyPatch, flip: Callable[..., object], problem: Problem
 ) -> None:

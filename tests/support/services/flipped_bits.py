@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from app.devices.backend import Buffer, Operands, Program, WorkerContext
+from app.devices.backend import AsyncExecution, Buffer, Operands, Program, SyncExecution, WorkerContext
 from app.devices.process import WorkerLink
 from app.worker.serving import chunked_transfer, product
 from app.worker.serving.chunked_transfer import Chunk
@@ -28,6 +29,18 @@ def of_c(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> Multi
     return _with(held, link, order, before=False)
 
 
+def of_operand_beside(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
+    """As of_operand, on a device that launches while the host computes."""
+    with _asynchronous(held.backend):
+        return of_operand(held, link, order)
+
+
+def of_c_beside(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
+    """As of_c, on such a device."""
+    with _asynchronous(held.backend):
+        return of_c(held, link, order)
+
+
 def of_slab(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
     """As product.multiply, of what was B in the slab while it arrived."""
     np.frombuffer(held.slab, np.uint8)[order.b + _AT] ^= _BITS
@@ -40,6 +53,22 @@ def on_the_way(held: WorkerContext, link: WorkerLink, chunk: Chunk) -> bool:
     if chunk.end == chunk.whole:
         np.frombuffer(held.slab, np.uint8)[chunk.offset + chunk.nbytes - 1] ^= 1
     return found
+
+
+@contextmanager
+def _asynchronous(backend: Any) -> Iterator[None]:
+    """Have a device, which waits for each launch, be an AsyncExecution inside the block."""
+    waiting, run = SyncExecution(backend), backend.run
+    added = {name: getattr(waiting, name) for name in ("write_rows", "read_rows", "finish", "settle")}
+    added["start"] = lambda program, launch, operands, _: run(program, launch, operands)
+    for name, method in added.items():
+        setattr(backend, name, method)
+    assert isinstance(backend, AsyncExecution)
+    try:
+        yield
+    finally:
+        for name in added:
+            delattr(backend, name)
 
 
 def _with(held: WorkerContext, link: WorkerLink, order: MultiplyRequest, *, before: bool) -> MultiplyResult:
@@ -78,4 +107,4 @@ def _with(held: WorkerContext, link: WorkerLink, order: MultiplyRequest, *, befo
     finally:
         del backend.run
         if start is not None:
-            del backend.start
+            backend.start = start
