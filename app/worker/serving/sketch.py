@@ -229,10 +229,10 @@ class _Sketching:
 
 def _found(left: Array, product: Array, result: Array) -> tuple[Array, Array, Array, Array, Array]:
     """The difference and the norms of a sketch, by the projections of its matrices."""
-    made, expected = (each[..., :VECTORS].swapaxes(1, 2) for each in (result, product))
+    through = left[..., :VECTORS]
     with np.errstate(all="ignore"):
-        difference = np.subtract(made, expected, order="C")
-        middle, whole = np.sqrt(np.square(left[..., :VECTORS]).sum(1)), np.sqrt(left[..., -1].sum(1))
+        difference = np.ascontiguousarray((result - product)[..., :VECTORS].swapaxes(1, 2))
+        middle, whole = np.sqrt(np.einsum("bmv,bmv->bv", through, through)), np.sqrt(left[..., -1].sum(1))
         return difference, middle, whole, np.sqrt(product[..., -1]), np.sqrt(result[..., -1])
 
 
