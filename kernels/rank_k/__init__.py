@@ -104,7 +104,7 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
 def _preferred_for_large(problem: Problem, device: Device) -> bool:
     """Whether neither tall, which the longest C of float32 is for, nor pipelined is the faster one for a large C.
 
-    Of 131072x64x64 and 262144x16x32 tall takes 0.80 and 0.64 of the time on an H200.
+    Of 131072x64x64 and 262144x16x32 tall takes 0.82 and 0.69 of the time on an H200.
     """
     if TALL.covers(problem, device) and TALL.preferred_untuned(problem, device):
         return False
