@@ -13,7 +13,8 @@ _CHOSEN: Final = (
     # An arena for each thread, up to eight a core, keeps what its thread freed from the others: hundreds of threads
     # that take turns spread few objects over much memory. The interpreter's lock leaves few of them at once in malloc.
     (_ARENA_MAX, "MALLOC_ARENA_MAX", 2),
-    # A text of 30 MB that was freed would have glibc raise both limits, and keep as much from then on.
+    # A text of 30 MB that was freed would have glibc raise both limits, and keep as much from then on. Arrays of a MiB,
+    # as certificates have, are below both: mapped anew each, all their pages would fault each time.
     (_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", 2**22),
     (_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", 2**24),
 )

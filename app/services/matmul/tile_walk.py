@@ -108,7 +108,7 @@ class TileWalk:
             list({tile.column: self._problems[tile].b_bytes for tile in alike}.values()),
         )
         self._rooms = self._rooms_of(sizes)
-        if self._rooms and sum(self._rooms.elements()) + _LARGE * self._most[2] > memory:
+        if sum(self._rooms.elements()) + _LARGE * self._most[2] > memory:
             self._has_small = False
             self._rooms = self._rooms_of(sizes)
 

@@ -2,13 +2,14 @@
 
 Each element is summed up by one launch, as in a product that fits: a tile costs no rounding. Tiles are walked in a
 serpentine, so that one operand's panel is used along a row or column of tiles, and one of the other's at each turn.
+Where copies go on beside launches a device begins in a corner of C, with small panels of both in turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, pairwise
 from math import ceil, isqrt
 from typing import Final
 
@@ -163,9 +164,8 @@ def _from_corner(problem: Problem, inner: list[range], outer: list[range]) -> li
     with all that are there of the other.
     """
     first, *rest = outer
-    corner = _growing(first.stop, max(len(inner[0]), _NARROW // problem.itemsize), len(first), first.start)
-    kept, joined = corner[: _CORNER - 1], corner[_CORNER - 1 :]
-    corner = [*kept, range(joined[0].start, first.stop)] if joined else kept
+    cut = _growing(first.stop, max(len(inner[0]), _NARROW // problem.itemsize), len(first), first.start)
+    corner = [range(*ends) for ends in pairwise([*(part.start for part in cut[:_CORNER]), first.stop])]
     turns = zip(rest, _turning(inner[::-1]), strict=False)
     pairs = [*_in_turn(inner, corner), *((along, across) for across, alongs in turns for along in alongs)]
     at = pairs if _goes_down(problem) else [(row, column) for column, row in pairs]
@@ -254,8 +254,8 @@ def _balanced(side: int, inner: int) -> int:
 def _widths(own: range, side: int, inner: int, across: int, widest: int) -> list[range]:
     """Parts of what a device has of the outer side, as many as there are of `across`, and a first one before.
 
-    Nothing is made before the first one has come: it is as narrow as the copies beside its walk allow, whose rate has
-    no margin here, and as the others are at their `widest`.
+    The first one comes while little is computed: it is as narrow as the copies beside its walk allow, whose rate has no
+    margin here, and as the others at their `widest` leave it.
     """
     rest = max(1, len(own) // across)
     least = int(_HURRIED * side * (1 + across / inner))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from app.devices.backend import Buffer, WorkerContext
 from app.dtypes import Array
+from app.errors import LaunchFailed
 
 
 class DeviceBufferCache:
@@ -121,6 +123,16 @@ class TileTransfer:
     def needed(self) -> tuple[int, ...]:
         """The keys of panels that stay."""
         return tuple(each.key for each in (self.a, self.b, *self.following))
+
+
+@contextmanager
+def unless_out_of_memory() -> Iterator[None]:
+    """Go on after the block where it failed for want of device memory; other failures are raised."""
+    try:
+        yield
+    except LaunchFailed as error:
+        if error.facts.get("fatal", True):
+            raise
 
 
 def bytes_at(held: WorkerContext, offset: int, nbytes: int) -> Array:

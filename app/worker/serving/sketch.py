@@ -6,11 +6,9 @@ Whatever is wrong with the sketch itself is no fault of the product: there is no
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from time import perf_counter
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -20,6 +18,7 @@ from app.dtypes import Array, numpy_dtype
 from app.errors import CompileFailed, LaunchFailed
 from app.tuning.verify.block_sums import block_sums
 from app.tuning.verify.row_weights import RowWeights
+from app.worker.serving.device_memory import unless_out_of_memory
 from app.worker.state import ProgramCache
 from kernels.freivalds import BLOCK_BYTES, VECTORS, WIDTH, StoredMatrix, project, row_peaks, word_sums
 from kernels.launch import Launch
@@ -32,7 +31,6 @@ _SMALL_GRID: Final = 65_535  # threads up to which PoCL compiles a launch on its
 _CHECKING: Final = 5.0  # seconds that a check of a hundred rows may take
 _SAMPLE: Final = 43, 300, 270  # m, n and k: more than one block of columns, and of rows that are added up at once
 Programs: TypeAlias = dict[Launch, Program]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,69 +130,46 @@ def prepared(
 
 
 class SketchMaker:
-    """One sketch in the making: `begin` before the product's launch, `compute` while it runs, `end` once it is over.
+    """The steps of one sketch: `begin` before the product's launch, `compute` while it runs, `end` once it is over.
 
-    There is no sketch where the device has no memory for it; each raises LaunchFailed if the device cannot go on.
+    Where the device has no memory for a step there is no sketch. `begin` and `end` raise LaunchFailed if the device
+    cannot go on. Source: Freivalds, IFIP 1977; the vectors are its own (docs/how-to/verify.md).
     """
 
     def __init__(self, backend: Backend, programs: Programs, problem: Problem, request: SketchRequest) -> None:
-        self._given = backend, programs, problem, request
-        self._sketching: _Sketching | None = None
+        self._backend, self._programs, self._request = backend, programs, request
+        self._problem, self._of = problem, _Sketched.of(problem)
+        self._on: Operands | None = None  # None where there will be no sketch
+        self._seconds = 0.0
 
     def begin(self, on: Operands) -> None:
-        """Look at A, which is there."""
-        backend, programs, problem, request = self._given
-        sketching = _Sketching(backend, programs, problem, on)
-        if self._attempt(partial(sketching.begin, request)):
-            self._sketching = sketching
-
-    def compute(self) -> None:
-        """Do what asks nothing of the device."""
-        if self._sketching is not None:
-            self._sketching.compute()
-
-    def end(self) -> DeviceSketch | None:
-        """The sketch of A, B and C, which are there."""
-        found = self._sketching and self._attempt(self._sketching.end)
-        return found or None
-
-    @staticmethod
-    def _attempt(step: Callable[[], T]) -> T | None:
-        try:
-            return step()
-        except LaunchFailed as error:
-            if error.facts.get("fatal", True):
-                raise
-            return None
-
-
-class _Sketching:
-    """The steps of one sketch; `seconds` are those of its device."""
-
-    def __init__(self, backend: Backend, programs: Programs, problem: Problem, on: Operands) -> None:
-        self._backend, self._programs, self._on = backend, programs, on
-        self._problem, self._of = problem, _Sketched.of(problem)
-
-    def begin(self, request: SketchRequest) -> bool:
-        """The largest of some elements of each of op(A)'s rows; raises LaunchFailed."""
-        started, (batch, m) = perf_counter(), (self._problem.batch, self._problem.m)
-        peaks = self._backend.allocate(batch * m * _DOUBLE)
-        self._run(row_peaks(self._of.a), Operands(peaks, self._on.a, peaks))
-        self._request, self._peaks = request, self._read(peaks, (batch, m))
+        """Read the largest of some elements of each of op(A)'s rows [batch, m]; A is there, and B and C will be."""
+        started, self._on = perf_counter(), None
+        with unless_out_of_memory():
+            peaks = self._backend.allocate(self._problem.batch * self._problem.m * _DOUBLE)
+            self._run(row_peaks(self._of.a), Operands(peaks, on.a, peaks))
+            self._peaks, self._on = self._read(peaks, (self._problem.batch, self._problem.m)), on
         self._seconds = perf_counter() - started
-        return True
 
     def compute(self) -> None:
-        """The weights of op(A)'s rows, and with them the factors of C's."""
+        """Compute on the host the weights of op(A)'s rows [batch, m], and the factors of C's [batch, m, WIDTH]."""
+        if self._on is None:
+            return
         batch, m = self._problem.batch, self._problem.m
         rows = RowWeights(batch, m)
         rows.take(slice(0, batch), slice(0, m), self._peaks)
         self._weights = rows.weights
         self._factors = _factors(self._problem, self._request, self._weights)
 
-    def end(self) -> DeviceSketch:
-        """The sketch; raises LaunchFailed."""
-        started, on = perf_counter(), self._on
+    def end(self) -> DeviceSketch | None:
+        """The sketch of A, B and C, which are there."""
+        if self._on is not None:
+            with unless_out_of_memory():
+                return self._sketch(self._on)
+        return None
+
+    def _sketch(self, on: Operands) -> DeviceSketch:
+        started = perf_counter()
         factors = self._backend.upload(self._factors)
         left = self._projected(self._of.a, factors, on.a)
         product = self._projected(self._of.b, left, on.b)
@@ -281,10 +256,12 @@ def _is_right(held: WorkerContext, link: WorkerLink, like: Problem, allowed: flo
     link.phase("verify", allowed)
     with link.lease(_CHECKING):
         on = Operands(*map(backend.upload, stored))
-        sketching = _Sketching(backend, programs, problem, on)
-        sketching.begin(SketchRequest.of(signs))
-        sketching.compute()
-        found = sketching.end()
+        maker = SketchMaker(backend, programs, problem, SketchRequest.of(signs))
+        maker.begin(on)
+        maker.compute()
+        found = maker.end()
+    if found is None:
+        raise LaunchFailed("out of memory for a sketch of known matrices", fatal=False)
     got = found.difference, found.middle, found.whole, found.columns, found.results, *found.sums
     of_words = (block_sums(each.reshape(-1).view(np.uint8)) for each in stored)
     known = *_expected(signs, found.weights, *(each.astype(np.float64) for each in (left, right, made))), *of_words

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import ceil, gcd, inf
 from time import perf_counter
@@ -21,7 +20,7 @@ from app.devices.backend import (
 )
 from app.dtypes import Array
 from app.errors import LaunchFailed
-from app.worker.serving.device_memory import DeviceBufferCache, Panel, TileTransfer, rows_at
+from app.worker.serving.device_memory import DeviceBufferCache, Panel, TileTransfer, rows_at, unless_out_of_memory
 from kernels.launch import Launch
 from kernels.problem import Problem
 
@@ -200,16 +199,6 @@ def _part(panel: Panel, missing: int, share: float) -> int:
     return min(missing, ceil(share * missing / step) * step)
 
 
-@contextmanager
-def _unless_out_of_memory() -> Iterator[None]:
-    """Go on where the block failed for want of device memory; other failures are raised."""
-    try:
-        yield
-    except LaunchFailed as error:
-        if error.facts.get("fatal", True):
-            raise
-
-
 class _PipelinedTiles:
     """The tiles of one call."""
 
@@ -251,7 +240,7 @@ class _PipelinedTiles:
         """Allocate a buffer for C of the next tile; without memory for it, that has the one of this."""
         results = self._pipeline.free(tile.walk).results
         if not (tile.is_last or results):
-            with _unless_out_of_memory():
+            with unless_out_of_memory():
                 results.append((self._held.backend.allocate(tile.c.room), None))
 
     def _result(self, tile: TileTransfer) -> _Marked:
@@ -327,12 +316,13 @@ class _PipelinedTiles:
     def _fetch_ahead(self, tile: TileTransfer) -> None:
         """Begin to copy what the next tiles need; without memory for a panel, it is copied in its turn."""
         self._pipeline.recycle(self._cache, tile.walk, tile.needed)
-        with _unless_out_of_memory():
+        with unless_out_of_memory():
             for panel in tile.ahead:
                 self._panel(tile, panel)
             for each in tile.later:
                 self._panel(tile, each.panel, each.share)
-                if self._pipeline.panels(tile.walk)[each.panel.key].rows < each.panel.rows:
+                arrival = self._pipeline.panels(tile.walk).get(each.panel.key)
+                if arrival is not None and arrival.rows < each.panel.rows:
                     break
 
     def _own(self, tile: TileTransfer, panel: Panel) -> Buffer:

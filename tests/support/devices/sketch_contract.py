@@ -223,6 +223,26 @@ class Sketches:
             assert asked.sketch() is None
             assert certifier.certificate("strict").residual >= 0
 
+    def test_a_product_that_is_made_again_has_no_sketch_of_the_first_ones_operands(
+        self, device: OnDevice, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        problem, backend = Problem(64, 64, 64), device.held.backend
+        a, b, c = whole(problem, seed=1)
+        asked = SketchOnDevice(StreamedSketch(problem, a, b, c, norms=False).vectors, a, b, c)
+        maker = sketch.prepared(device.held, cast("WorkerLink", FreeLink()), problem, asked.request, 60.0)
+        assert maker is not None
+        on = Operands(*map(backend.upload, (a, b, c)))
+        maker.begin(on)
+
+        def without_memory(*_: object) -> None:
+            raise LaunchFailed("out of memory", fatal=False)
+
+        monkeypatch.setattr(backend, "allocate", without_memory)
+        maker.begin(on)
+        monkeypatch.undo()
+        maker.compute()
+        assert maker.end() is None
+
     def test_kernels_that_are_wrong_make_none(self, device: OnDevice, monkeypatch: pytest.MonkeyPatch) -> None:
         problem = Problem(64, 64, 64)
         a, b, c = whole(problem, seed=1)

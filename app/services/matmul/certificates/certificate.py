@@ -319,9 +319,7 @@ class _Comparison:
 
 def _nearest(residual: Array, bound: Array) -> tuple[float, float, int, int]:
     """The residual that comes nearest to its bound, that, and the number of its product and its column."""
-    ratio = residual / bound
-    if not np.isfinite(ratio).all():
-        ratio = np.where(residual > 0, ratio, 0.0)
+    ratio = np.where(residual > 0, residual / bound, 0.0)
     batch, vector, column = map(int, np.unravel_index(int(np.argmax(ratio)), ratio.shape))
     return float(residual[batch, vector, column]), float(bound[batch, vector, column]), batch, column
 

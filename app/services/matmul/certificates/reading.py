@@ -48,7 +48,7 @@ class StreamedRead(ABC, Generic[T]):
     def __init__(
         self, nbytes: int, size: int, panels: Iterator[tuple[int, list[T]]], after: StreamedRead[Any] | None = None
     ) -> None:
-        self._nbytes, self._left_over = nbytes, size
+        self.nbytes, self._left_over = nbytes, size
         self._panels = panels
         self._panel = next(self._panels, None)
         self._there, self._is_open, self._is_stopped = 0, after is None, False
@@ -82,7 +82,7 @@ class StreamedRead(ABC, Generic[T]):
 
     def wait(self) -> None:
         """Wait until everything is read, all of which is there; raises Cancelled once it is stopped."""
-        self.advance(self._nbytes)
+        self.advance(self.nbytes)
         with self._told:
             self._told.wait_for(lambda: not self._left_over or self._is_stopped)
             if self._failed is not None:

@@ -22,7 +22,7 @@ class WordSums(StreamedRead[slice]):
     """
 
     def __init__(self, matrix: Array) -> None:
-        self._bytes, self.nbytes = matrix.reshape(-1).view(np.uint8), matrix.nbytes
+        self._bytes = matrix.reshape(-1).view(np.uint8)
         self.sums = np.zeros(-(-matrix.nbytes // BLOCK_BYTES), np.uint64)
         super().__init__(matrix.nbytes, len(self.sums), self._in_order())
 
