@@ -23,7 +23,7 @@ from app.services.matmul.buffers import Product
 
 _LOG = logging.getLogger(__name__)
 _PIECE: Final = 2**21  # bytes handed to the connection at once
-_LENT: Final = 2**24  # the same where the connection copies none of it
+_LENT: Final = 2**26  # the same where the connection copies none of it
 _GATHERED: Final = 2**19  # the same of a text, which is written while it is sent
 
 
@@ -197,8 +197,8 @@ class PendingBody(Protocol):
 
     nbytes: int
 
-    async def until(self, nbytes: int) -> None:
-        """Wait until so many of them are there; raises TilewiseError where they will not be."""
+    async def until(self, nbytes: int) -> int:
+        """Wait until so many of them are there; gives how many are. Raises TilewiseError where they will not be."""
         ...
 
 
@@ -245,10 +245,12 @@ class SlabResponse(Response):
                 await self._stack.aclose()
                 await send({"type": "http.response.body", "body": end})
 
-    async def _there(self, end: int) -> None:
-        """Wait until the answer is there up to a byte."""
-        if self._rest is not None:
-            await self._rest.until(end - self._length + self._rest.nbytes)
+    async def _there(self, end: int) -> int:
+        """Wait until the answer is there up to a byte; gives how much of it is."""
+        if self._rest is None:
+            return self._length
+        front = self._length - self._rest.nbytes
+        return front + await self._rest.until(end - front)
 
     async def aclose(self) -> None:
         """Give the slab's bytes back unsent."""
@@ -271,19 +273,21 @@ async def _send(
     send: Send,
     transport: Transport | None,
     state: State,
-    there: Callable[[int], Awaitable[None]],
+    there: Callable[[int], Awaitable[int]],
 ) -> None:
     """Send pieces, each when the connection holds nothing of the one before: none is copied but by the system.
 
-    Where the connection cannot tell, copies are sent. `there` waits until what is to be sent is there.
+    Where the connection cannot tell, copies are sent. `there` waits until the answer is there up to a byte, and gives
+    how much of it is: so much is sent at once.
     """
     sent = 0
     clock = TransferWatchdog(state.limits, lambda: sent - (transport.pending if transport else 0), state.slow_transfers)
     clock.held, most = sum(map(len, pieces)), _LENT if transport else _PIECE
     for whole in pieces:
-        for at in range(0, len(whole), most):
-            piece = whole[at : at + most]
-            await there(sent + len(piece))
+        left = whole
+        while left:
+            piece = left[: min(most, await there(sent + 1) - sent)]
+            left = left[len(piece) :]
             sent += len(piece)
             async with clock.running():
                 body = piece if transport else bytes(piece)

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from app.server.thread_pool import ThreadPool
 
 LARGE: Final = 2**20  # bytes that are worth waking a thread for: a third of a millisecond's work of the event loop
-_MARK: Final = 2**19  # bytes waited for before they are received: each call takes the interpreter's lock
+_MARK: Final = 2**20  # bytes waited for before they are received: each call takes the interpreter's lock
 _PATIENCE: Final = 0.02  # seconds in which a client must have moved a little, or its thread is given back
 _RATE: Final = 5e7  # bytes a second; slower clients stay with the event loop, which they take little of
 _ACROSS: Final = (socket.AF_INET, socket.AF_INET6)

@@ -2,7 +2,8 @@
 
 python -m benchmarks.tuner.devices [--devices cuda] [--shapes 12] [--seconds 20] [--rounds 1] [--out FILE]
 
-Each run has a fresh database and a fresh cache of compiled kernels.
+Each run has a fresh database and a fresh cache of compiled kernels. Boards differ, so where the last two runs' winners
+do they are timed again, in turn, on the first device.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from app.services.service import Service
 from app.services.tuning.request import TuneSpec
 from app.settings import Settings
 from app.tuning.budget import Budget
+from benchmarks.tuner.untuned import compared
+from kernels import CATALOGUE
 from kernels.problem import Problem
 
 RESULT: Final = Path("benchmarks/results/tuner/devices.json")
 _SIDES: Final = (768, 1024, 1536, 2048, 3072, 4096)
 _LONGEST: Final = 3600.0
+_ROUNDS: Final = 40
 _TOLD: Final = ("device", "kernel", "config", "median_ms", "error")
 
 
@@ -45,7 +49,8 @@ def main() -> None:
         for number in range(arguments.rounds)
         for one in ((True, False), (False, True))[number % 2]
     ]
-    row = compared(runs) | {"seconds_a_shape": arguments.seconds, "runs": runs}
+    row = rates(runs) | {"seconds_a_shape": arguments.seconds}
+    row |= {"winners_again": timed_again(problems, runs[-2:], arguments.devices), "runs": runs}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(row, indent=1) + "\n")
     print(json.dumps({name: value for name, value in row.items() if name != "runs"}, indent=1))
@@ -72,7 +77,7 @@ def _measured(service: Service, problems: list[Problem], seconds: float, *, one:
     started = perf_counter()
     job = service.jobs.wait(service.tuning.submit(spec, ANONYMOUS).id, _LONGEST)
     wall = perf_counter() - started
-    best = {json.dumps(each["problem"]): each for each in (job.result or {"best": []})["best"]}
+    best = {each["problem"]: each for each in (job.result or {"best": []})["best"]}
     return {
         "devices": 1 if one else len(units),
         "model": units[0].device.name,
@@ -83,10 +88,10 @@ def _measured(service: Service, problems: list[Problem], seconds: float, *, one:
     }
 
 
-def compared(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def rates(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """The ratio of the rates, medians of the rounds, and of the winners' times."""
     alone, together = ([run for run in runs if (run["devices"] == 1) is one] for one in (True, False))
-    rates = [median(run["tunes_an_hour"] for run in group) for group in (alone, together)]
+    hourly = [median(run["tunes_an_hour"] for run in group) for group in (alone, together)]
     times = [
         median(run["winners"][name]["median_ms"] for run in together)
         / median(run["winners"][name]["median_ms"] for run in alone)
@@ -95,11 +100,30 @@ def compared(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "devices": together[0]["devices"],
         "model": together[0]["model"],
-        "tunes_an_hour": {"one": rates[0], "all": rates[1]},
-        "ratio": rates[1] / rates[0],
+        "tunes_an_hour": {"one": hourly[0], "all": hourly[1]},
+        "ratio": hourly[1] / hourly[0],
         "winners_time_ratio": {"median": median(times), "least": min(times), "most": max(times)},
         "trials_a_shape": [median(run["trials"] for run in group) / len(times) for group in (alone, together)],
     }
+
+
+def timed_again(problems: list[Problem], runs: list[dict[str, Any]], devices: str) -> dict[str, float]:
+    """By problem, the winner's time of the run on all over that of the run on one, in turn on the first device."""
+    alone, together = sorted(runs, key=lambda run: int(run["devices"]))
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(data_dir=Path(folder), devices=devices, slab_bytes=2**28)
+        with opened(settings, "the benchmark") as service:
+            return {problem.key: _again(service, problem, alone, together) for problem in problems}
+
+
+def _again(service: Service, problem: Problem, *runs: dict[str, Any]) -> float:
+    winners = [run["winners"][problem.key] for run in runs]
+    device = service.fleet.units[0].device
+    launches = []
+    for winner in winners:
+        kernel = CATALOGUE[winner["kernel"]]
+        launches.append(kernel.launch(kernel.space.config(winner["config"]), problem, device))
+    return 1.0 if launches[0] == launches[1] else median(compared(service, problem, launches[::-1], _ROUNDS))
 
 
 if __name__ == "__main__":

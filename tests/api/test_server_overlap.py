@@ -26,10 +26,11 @@ from tests.support.services import flipped_bits
 from tests.support.waiting import until
 
 NAIVE = "kernel=naive"
+LONG = 2 * PIECE + 4
 ONES = PIECE // 4  # float32 numbers of a piece
-RATE = 1e8  # bytes a second of the slow device, and of its clients
+RATE = 2e8  # bytes a second of the slow device, and of its clients
 STAMP = 0x1234567812345678
-SIDE = 3584
+SIDE = 5120
 SQUARE = 4 * SIDE * SIDE  # bytes: three pieces and a part of one
 
 
@@ -149,7 +150,7 @@ def small(service: Running) -> None:
 
 @pytest.mark.rotating
 def test_a_slow_client_keeps_no_other_product_waiting(pocl: Running) -> None:
-    a = column(LARGE + 4)
+    a = column(LONG)
     small(pocl)
     with half_sent(pocl, a) as (connection, answers):
         unit = pocl.service.fleet.units[0]
@@ -162,7 +163,7 @@ def test_a_slow_client_keeps_no_other_product_waiting(pocl: Running) -> None:
 
 @pytest.mark.timing
 def test_a_small_product_beside_a_slow_client_is_quick(pocl: Running) -> None:
-    a = column(LARGE + 4)
+    a = column(LONG)
     small(pocl)
     with half_sent(pocl, a) as (connection, answers):
         took = []
@@ -176,7 +177,7 @@ def test_a_small_product_beside_a_slow_client_is_quick(pocl: Running) -> None:
 
 @pytest.mark.slow
 def test_a_child_killed_in_mid_upload_costs_nothing(pocl: Running) -> None:
-    a = column(LARGE + 4)
+    a = column(LONG)
     with half_sent(pocl, a) as (connection, answers):
         pocl.kill()
         assert pocl.keys() == ()
@@ -184,13 +185,13 @@ def test_a_child_killed_in_mid_upload_costs_nothing(pocl: Running) -> None:
 
 
 def test_an_upload_that_is_given_up_leaves_nothing_on_the_device(pocl: Running) -> None:
-    with half_sent(pocl, column(LARGE + 4)):
+    with half_sent(pocl, column(LONG)):
         pass
     pocl.settled()
 
 
 def test_pieces_that_the_device_has_no_memory_for_come_with_the_product(pocl: Running) -> None:
-    a = column(LARGE + 4)
+    a = column(LONG)
     pocl.products.call(service_in_process.starve, 1)
     with half_sent(pocl, a, lambda: pocl.products.call(service_in_process.left_to_refuse) == 0) as (
         connection,
@@ -201,7 +202,7 @@ def test_pieces_that_the_device_has_no_memory_for_come_with_the_product(pocl: Ru
 
 @pytest.mark.rotating
 def test_an_operand_that_waits_on_the_device_gives_way_to_a_product(pocl: Running) -> None:
-    a, other = column(LARGE + 4), column(2**22)
+    a, other = column(LONG), column(2**22)
     with half_sent(pocl, a) as (connection, answers):
         pocl.products.call(service_in_process.starve, 1)
         status, _, body = posted(pocl, f"m={other.size}&n=1&k=1&{NAIVE}", other, THREE)

@@ -29,7 +29,7 @@ from tests.support.services import scarce_memory
 from tests.support.services.service_settings import settings
 
 STAMP = 0x1234567812345678
-LONG = Problem(LARGE // 4 + 2, 1, 1)  # A and C are large, B is one number
+LONG = Problem(2 * PIECE // 4 + 2, 1, 1)  # A and C are large, B is one number
 
 
 @contextmanager
@@ -122,7 +122,10 @@ def test_a_result_that_stays_is_pulled_from_the_device_that_made_it(two: Service
         unit = next(unit for unit in two.fleet.units if (unit is not passage.unit) == elsewhere)
         product = two.matmul.multiply(placed, unit.device.id)
         assert "d2h" not in product.seconds
-        assert not placed.c.any(), "nothing was asked for yet"
+        first = passage.downloaded_bytes
+        assert 0 < first < PIECE, "the first bytes come with the product"
+        assert placed.c.reshape(-1)[: first // 4].all()
+        assert not placed.c.reshape(-1)[first // 4 :].any(), "nothing else was asked for yet"
         assert passage.pending_result_bytes == LONG.c_bytes
         assert [passage.download_next() for _ in range(3)] == [PIECE, 2 * PIECE, LONG.c_bytes]
         assert passage.pending_result_bytes == 0

@@ -77,17 +77,21 @@ class DownloadOverlap:
     def __init__(self, transfer: ChunkedTransfer, threads: RequestThreads, ended: Callable[[float], None]) -> None:
         self.nbytes = transfer.pending_result_bytes
         self._transfer, self._threads, self._ended = transfer, threads, ended
-        self._there, self._moved = 0, asyncio.Event()
+        self._there, self._moved = transfer.downloaded_bytes, asyncio.Event()
         self._stopped = False
         self._task = asyncio.create_task(self._download())
 
-    async def until(self, nbytes: int) -> None:
-        """Wait until the first `nbytes` of C are in the slab; raises TilewiseError if the copy fails."""
+    async def until(self, nbytes: int) -> int:
+        """Wait until the first `nbytes` of C are in the slab; gives how many are.
+
+        Raises TilewiseError if the copy fails.
+        """
         while self._there < nbytes:
             if self._task.done():
                 await self._task
             self._moved.clear()
             await self._moved.wait()
+        return self._there
 
     async def stop(self) -> None:
         """Copy nothing more, and wait until the slab is not written any more."""

@@ -19,16 +19,19 @@ from app.errors import ChildDied, TilewiseError
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.worker.serving import chunked_transfer
 from app.worker.serving.chunked_transfer import Chunk
-from app.worker.serving.product import MultiplyRequest
+from app.worker.serving.product import MultiplyRequest, MultiplyResult
 
 # Bytes of operands, and of a result, up to which they are copied at once: a device copies as many in a millisecond or a
 # few, and the calls that would hide that take as long.
 LARGE: Final = 2**25
-# Bytes copied at once: five milliseconds of the fastest loopback, and no more of a device's time than other products
-# can wait. A multiple of 4096, as parts of buffers are.
-PIECE: Final = 2**24
-# The first bytes of C that are copied, and then as many as are there: what is compared first leaves soon.
-_BEGINNING: Final = 2**20
+# Bytes copied at once: no more of a device's time than other products can wait, and no fewer than are worth the calls
+# and the wakeups of a copy, of which many clients' would take turns at the interpreter's lock. A multiple of 4096, as
+# parts of buffers are.
+PIECE: Final = 2**25
+# The first bytes of C that are copied, with the product, and then as many as are there.
+_FIRST: Final = 2**24
+# The same where they are compared with what the device made: what is compared first leaves soon.
+_FIRST_COMPARED: Final = 2**20
 _DEADLINE: Final = 30.0  # seconds that a copy may take before it has the device's lease
 
 
@@ -121,16 +124,19 @@ class ChunkedTransfer:
         """The request with the keys of what its device has already, and of C if it stays there; ends the uploads."""
         self.stop()
         result_key = self._c.key if self._may_stay else None
+        result_head = 0 if result_key is None or request.sketch is not None else _FIRST
         uploaded: tuple[int | None, int | None] = (None, None)
         with self._copying if unit.device.id == self.unit.device.id else nullcontext():
             if result_key is not None:
                 self._held[result_key] = unit
             if unit.device.id == self.unit.device.id:
                 uploaded = self._key("a"), self._key("b")
-        return replace(request, uploaded=uploaded, result_key=result_key)
+        return replace(request, uploaded=uploaded, result_key=result_key, result_head=result_head)
 
-    def mark_used(self, request: MultiplyRequest) -> None:
+    def mark_used(self, request: MultiplyRequest, result: MultiplyResult) -> None:
         """Take note that a request was served: its device has dropped the operands that were uploaded."""
+        if result.on_device:
+            self._c.copied, self.d2h = request.result_head, result.d2h
         for key in request.uploaded:
             if key is not None:
                 del self._held[key]
@@ -140,6 +146,11 @@ class ChunkedTransfer:
         """Bytes of a C that stays on its device, else 0."""
         return self._c.nbytes if self._c.key in self._held else 0
 
+    @property
+    def downloaded_bytes(self) -> int:
+        """How many of C's first bytes have come from the device."""
+        return self._c.copied
+
     def download_next(self) -> int:
         """Copy the next chunk of C into the slab; gives how many of its first bytes are there.
 
@@ -147,7 +158,8 @@ class ChunkedTransfer:
         """
         with self._copying:
             unit, started = self._held[self._c.key], perf_counter()
-            piece = self._c.next(min(PIECE, max(_BEGINNING, self._c.copied)))
+            first = _FIRST if self._check is None else _FIRST_COMPARED
+            piece = self._c.next(min(PIECE, max(first, self._c.copied)))
             if not self._call(unit, chunked_transfer.download_chunk, piece):
                 raise ChildDied(f"the result is gone with the process that held {unit.device.id}")
             self._c.copied = piece.end

@@ -350,7 +350,7 @@ class MatmulService:
         self._builds.learn(unit, choice.launch)
         buffers.take_sketch(result)
         if transfer and not result.decline_flags:
-            transfer.mark_used(request)
+            transfer.mark_used(request, result)
         self._account(buffers, result.spent / together)
         return result, together
 

@@ -35,9 +35,10 @@ class MultiplyRequest:
 
     `keys` of A, B and C are None but for resident matrices, whose copies on the device are used, and kept as long as
     they are within `budget` bytes. Copies of the keys `evict` are dropped first. Of A and B that were uploaded under
-    the keys `uploaded`, only what is missing is copied; with a `result_key`, C stays on the device under it. At a
-    launch's first use `allowed` seconds are for its compilation, and as many for its verification. A `tile` of a larger
-    product says where its operands lie in place of the offsets, and has the tiles `following` that are made with it.
+    the keys `uploaded`, only what is missing is copied; with a `result_key`, C stays on the device under it, but for
+    its first `result_head` bytes, which are copied back. At a launch's first use `allowed` seconds are for its
+    compilation, and as many for its verification. A `tile` of a larger product says where its operands lie in place of
+    the offsets, and has the tiles `following` that are made with it.
     """
 
     problem: Problem
@@ -50,6 +51,7 @@ class MultiplyRequest:
     evict: tuple[int, ...] = ()
     uploaded: tuple[int | None, int | None] = NOT_UPLOADED
     result_key: int | None = None
+    result_head: int = 0
     allowed: float = COMPILING
     tile: TileTransfer | None = None
     following: tuple[MultiplyRequest, ...] = ()
@@ -58,8 +60,8 @@ class MultiplyRequest:
     def __reduce_ex__(self, _: Any) -> tuple[Callable[..., MultiplyRequest], tuple[Any, ...]]:
         """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
         launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
-        rest = self.keys, self.budget, self.evict, self.uploaded, self.result_key, self.allowed, self.tile
-        return _request, (launch, self.a, self.b, self.c, *rest, self.following, self.sketch)
+        rest = self.keys, self.budget, self.evict, self.uploaded, self.result_key, self.result_head, self.allowed
+        return _request, (launch, self.a, self.b, self.c, *rest, self.tile, self.following, self.sketch)
 
 
 @lru_cache(_KNOWN)
@@ -231,9 +233,10 @@ def _made(held: WorkerContext, cache: DeviceBufferCache, request: MultiplyReques
     sketched = perf_counter()
     if request.uploaded != NOT_UPLOADED:
         transfers_of(held).forget(request.uploaded)
-    if request.result_key is None:
-        backend.download(c, bytes_at(held, request.c, problem.c_bytes))
-    else:
+    back = problem.c_bytes if request.result_key is None else request.result_head
+    if back:
+        backend.download(c.window(0, back), bytes_at(held, request.c, back))
+    if request.result_key is not None:
         transfers_of(held).keep_result(request.result_key, c)
     spent = MultiplyResult(
         copied - started, launched - begun, perf_counter() - sketched, loaded, on_device=request.result_key is not None
