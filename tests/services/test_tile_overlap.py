@@ -6,11 +6,12 @@ import mmap
 import random
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
+from weakref import finalize
 
 import numpy as np
 import pytest
@@ -49,12 +50,21 @@ class VirtualDevice:
     to_host: float = 0.0
     busy: float = 0.0
     allocated: int = 0
+    in_use: int = 0
+    most: int = 0
     copied: Counter[int] = field(default_factory=Counter)
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Take memory, which is not given back here."""
+        """Take memory, which is given back once nobody has the buffer."""
         self.allocated += nbytes
-        return Buffer(None, nbytes)
+        self.in_use += nbytes
+        self.most = max(self.most, self.in_use)
+        handle = _Memory()
+        finalize(handle, self._free, nbytes)
+        return Buffer(handle, nbytes)
+
+    def _free(self, nbytes: int) -> None:
+        self.in_use -= nbytes
 
     def write_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> float:
         """Copy after the copies before."""
@@ -88,6 +98,10 @@ class VirtualDevice:
         self.finish(max(self.computed, self.to_device, self.to_host))
 
 
+class _Memory:
+    """What a buffer keeps alive."""
+
+
 @dataclass(frozen=True)
 class _Launch:
     problem: Problem
@@ -103,11 +117,9 @@ def memory_of(problem: Problem, side: int) -> tuple[DeviceMemory, tuple[Tile, ..
     return memory, found
 
 
-def walk_of(problem: Problem, side: int) -> TileWalk:
-    """The walk of a product's tiles."""
-    memory, tiles = memory_of(problem, side)
-    keys = count(1)
-    cache: Any = SimpleNamespace(new_key=lambda: next(keys))
+def walk_of(problem: Problem, rate: float, cache: Any) -> TileWalk:
+    """The walk of a product's tiles, with keys of a cache's; the operands' copies are what their sides are made for."""
+    memory, tiles = memory_of(problem, int(1.25 * rate * problem.itemsize / 8e10))
     nowhere = np.empty(0)
     offsets = 0, problem.a_bytes, problem.a_bytes + problem.b_bytes
     buffers = OperandBuffers(problem, nowhere, nowhere, nowhere, offsets, (None, None, None), None)
@@ -115,23 +127,47 @@ def walk_of(problem: Problem, side: int) -> TileWalk:
 
 
 def walked(problem: Problem, rate: float, link: float = 55e9) -> VirtualDevice:
-    """A device that has made all tiles of a product, whose operands' copies the tiles' sides are made for."""
-    walk = walk_of(problem, int(1.25 * rate * problem.itemsize / 8e10))
-    slab = mmap.mmap(-1, problem.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
-    device = VirtualDevice(rate, link, np.frombuffer(slab, np.uint8).ctypes.data)
-    pipeline, cache = TilePipeline(), DeviceBufferCache()
-    held, queue, made = WorkerContext(cast("Any", device), memoryview(slab)), TileQueue(len(walk), 1), 0
-    while made < len(walk):
-        dealt = queue.take(0, TOGETHER)
-        works = []
-        for each in dealt:
-            buffers = walk.buffers(each.number, each.after, is_last=each.is_last)
-            assert buffers.tile is not None
-            launch = cast("Launch", _Launch(buffers.problem))
-            works.append(TileWork(buffers.problem, launch, cast("Any", object()), buffers.tile))
-        made += len(pipeline.make(held, cache, works, lambda _: None))
-    assert made == len(walk)
-    return device
+    """A device that has made all tiles of a product."""
+    return Walks(VirtualDevice(rate, link)).walked(problem)
+
+
+@dataclass
+class Walks:
+    """A worker that makes one product after the other."""
+
+    device: VirtualDevice
+    pipeline: TilePipeline = field(default_factory=TilePipeline)
+    cache: DeviceBufferCache = field(default_factory=DeviceBufferCache)
+    keys: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def new_key(self) -> int:
+        """A key that nothing has."""
+        return next(self.keys)
+
+    def walked(self, problem: Problem) -> VirtualDevice:
+        """The device, once it has made all tiles of one more."""
+        walk = walk_of(problem, self.device.rate, self)
+        slab = mmap.mmap(-1, problem.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+        self.device.slab = np.frombuffer(slab, np.uint8).ctypes.data
+        held, queue, made = WorkerContext(cast("Any", self.device), memoryview(slab)), TileQueue(len(walk), 1), 0
+        while made < len(walk):
+            dealt = queue.take(0, TOGETHER)
+            works = []
+            for each in dealt:
+                buffers = walk.buffers(each.number, each.after, is_last=each.is_last)
+                assert buffers.tile is not None
+                launch = cast("Launch", _Launch(buffers.problem))
+                works.append(TileWork(buffers.problem, launch, cast("Any", object()), buffers.tile))
+            self.pipeline.take_over(self.cache, works[0].tile)
+            made += len(self.pipeline.make(held, self.cache, works, lambda _: None))
+        assert made == len(walk)
+        return self.device
+
+
+def drawn_problem(rng: random.Random) -> Problem:
+    """A problem that takes some tiles."""
+    m, n, k = (int(2 ** rng.uniform(14, 16)) for _ in range(3))
+    return Problem(m, n, k, dtype=rng.choice(["float32", "float64", "bfloat16"]), trans_a=rng.random() < 0.5)
 
 
 def test_a_virtual_device_is_one_that_overlaps() -> None:
@@ -167,8 +203,7 @@ def test_a_walk_keeps_to_its_memory(_round: int) -> None:
     seed = secrets.randbits(32)
     print("seed", seed)
     rng = random.Random(seed)  # noqa: S311 - sizes, no secret
-    m, n, k = (int(2 ** rng.uniform(14, 16)) for _ in range(3))
-    problem = Problem(m, n, k, dtype=rng.choice(["float32", "float64", "bfloat16"]), trans_a=rng.random() < 0.5)
+    problem = drawn_problem(rng)
     device = walked(problem, rng.uniform(10e12, 600e12), rng.uniform(10e9, 60e9))
     assert device.allocated <= LIMIT
     assert device.busy == pytest.approx(problem.flops / device.rate)
@@ -182,3 +217,37 @@ def test_the_panels_that_a_walk_goes_across_are_copied_once(dtype: str, rate: fl
         at: times for at, times in device.copied.items() if problem.a_bytes <= at < problem.a_bytes + problem.b_bytes
     }
     assert set(across.values()) == {1}
+
+
+@pytest.mark.parametrize("problem", [Problem(32768, 32768, 32768), Problem(60000, 20000, 40000, dtype="float16")])
+def test_an_equal_product_allocates_nothing(problem: Problem) -> None:
+    walks = Walks(VirtualDevice(1e14, 55e9))
+    first = walks.walked(problem).allocated
+    assert walks.walked(problem).allocated == first
+    assert walks.device.most == walks.device.in_use == first
+    walks.pipeline.spare()
+    walks.cache.spare(())
+    assert walks.device.in_use == 0
+
+
+def test_copies_of_matrices_give_way_to_buffers_that_are_used_again() -> None:
+    walks = Walks(VirtualDevice(1e14, 55e9))
+    first = walks.walked(Problem(32768, 32768, 32768)).in_use
+    walks.cache.put(walks.new_key(), walks.device.allocate(2**20))
+    assert walks.walked(Problem(32768, 32768, 32768)).in_use == first
+
+
+@pytest.mark.parametrize("_round", range(10))
+def test_no_product_takes_more_memory_for_what_was_before_it(_round: int) -> None:
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    rng = random.Random(seed)  # noqa: S311 - sizes, no secret
+    rate, link = rng.uniform(10e12, 600e12), rng.uniform(10e9, 60e9)
+    problems = [drawn_problem(rng) for _ in range(3)]
+    walks = Walks(VirtualDevice(rate, link))
+    for problem in problems:
+        walks.device.most = 0
+        alone = walked(problem, rate, link)
+        assert walks.walked(problem).most <= alone.most
+        assert walks.device.in_use <= alone.most
+        assert walks.device.most <= memory_of(problem, 1)[0].product_bytes

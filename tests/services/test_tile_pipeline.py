@@ -146,8 +146,7 @@ class Walk:
         """The tiles, each with the panel that the next one needs."""
         downs, acrosses = self.cuts(self.m), self.cuts(self.n)
         at = [(r, c) for i, r in enumerate(downs) for c in (acrosses if i % 2 == 0 else acrosses[::-1])]
-        most = max(len(each) for each in (*downs, *acrosses)) * self.k * ITEM
-        most_c = max(map(len, downs)) * max(map(len, acrosses)) * ITEM
+        most, most_c = max(self.m, self.n) * self.k * ITEM, self.m * self.n * ITEM
         tiles = []
         start_b, start_c, row = self.m * self.k, self.m * self.k + self.k * self.n, self.k * ITEM
         for rows, columns in at:
@@ -156,7 +155,7 @@ class Walk:
             b = Panel(-key_b, (start_b + columns.start) * ITEM, self.k, len(columns) * ITEM, self.n * ITEM, most)
             c_at = (start_c + rows.start * self.n + columns.start) * ITEM
             c = Panel(0, c_at, len(rows), len(columns) * ITEM, self.n * ITEM, most_c)
-            tiles.append(TileTransfer(self.key, a, b, c, is_last=False))
+            tiles.append(TileTransfer(self.key, a, b, c, rooms=(most,) * 4, is_last=False))
         works = []
         for number, tile in enumerate(tiles):
             later = tiles[number + 1 :][: self.rng.randint(1, 3)]
@@ -263,6 +262,44 @@ def test_two_products_take_turns(rng: random.Random, _round: int) -> None:
         pipeline.make(held(device, walks[number]), cache, left[number].pop(0), nothing)
     for walk in walks:
         assert np.array_equal(walk.c, walk.a @ walk.b)
+
+
+@pytest.mark.parametrize("_round", range(40))
+def test_products_use_the_buffers_of_those_before(
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch, _round: int
+) -> None:
+    """In turns that overlap, of two shapes, some of them cancelled, and while copies of panels go on."""
+    monkeypatch.setattr(tile_pipeline, "_POOLED", -1)
+    device, pipeline, cache = LateDevice(rng), TilePipeline(), DeviceBufferCache()
+    walks = [Walk(rng, key, m=rng.choice([16, 24])) for key in range(1, 7)]
+    left = {walk.key: groups(rng, walk.works()) for walk in walks}
+    cancelled = {walk.key for walk in walks if rng.random() < 0.2}
+    while left:
+        walk = walks[rng.choice(list(left)[:2]) - 1]
+        group = left[walk.key].pop(0)
+        pipeline.take_over(cache, group[0].tile)
+        pipeline.make(held(device, walk), cache, group, nothing)
+        if not left[walk.key] or walk.key in cancelled:
+            del left[walk.key]
+            if rng.random() < 0.5:
+                cache.forget([key for key in cache.keys if -key // 100 == walk.key])
+                pipeline.forget([walk.key])
+    for walk in walks:
+        assert walk.key in cancelled or np.array_equal(walk.c, walk.a @ walk.b)
+
+
+def test_a_buffer_is_not_written_before_the_mark_that_came_with_it(rng: random.Random) -> None:
+    device, pipeline, cache, walk = LateDevice(rng), TilePipeline(), DeviceBufferCache(), Walk(rng, 2)
+    works, out = walk.works(), np.zeros(64, np.uint8)
+    c = device.allocate(works[0].tile.c.room)
+    copy = Queued(lambda: np.copyto(out, c.handle[:64]), [])
+    pipeline.free(1).results.append((c, copy))
+    pipeline.panels(1)
+    pipeline.take_over(cache, works[0].tile)
+    assert pipeline.free(2).results, "it is handed on"
+    pipeline.make(held(device, walk), cache, works, nothing)
+    device.finish(copy)
+    assert (out == 0xA5).all()
 
 
 @pytest.mark.parametrize("_round", range(20))

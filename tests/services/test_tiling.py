@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
+from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,8 +20,9 @@ from app.devices.fleet import Fleet
 from app.dtypes import numpy_dtype
 from app.errors import Cancelled, LaunchFailed, TooLarge
 from app.main import opened
-from app.services.matmul import placement
+from app.services.matmul import device_cache, placement
 from app.services.matmul.buffers import Product, Tile
+from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.device_queue import CancelToken
 from app.services.matmul.tiling import DeviceMemory
@@ -181,6 +183,58 @@ def held_panels(held: Any, link: Any) -> bool:
     """Whether the worker has something left of tiles."""
     del link
     return bool(held.state(TilePipeline).walks) or bool(held.state(DeviceBufferCache).keys)
+
+
+def counted_allocations(held: Any, link: Any) -> int:
+    """How often the worker has allocated device memory since this was first asked."""
+    del link
+    backend = held.backend
+    if "allocate" not in vars(backend):
+        allocate, backend.allocations = backend.allocate, 0
+
+        def counted(nbytes: int) -> Any:
+            backend.allocations += 1
+            return allocate(nbytes)
+
+        backend.allocate = counted
+    return int(backend.allocations)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has devices keep what a product left until another comes."""
+    monkeypatch.setattr(device_cache, "_KEPT", 60.0)
+
+
+def test_an_equal_product_has_the_memory_of_the_one_before(small: Service) -> None:
+    worker = small.fleet.unit().products
+    made(small, LARGE)
+    before = worker.call(counted_allocations)
+    made(small, LARGE)
+    assert worker.call(counted_allocations) == before
+    assert worker.call(held_panels)
+    made(small, Problem(8, 8, 8))
+    assert not worker.call(held_panels)
+
+
+def test_operands_that_come_in_chunks_have_the_memory_of_the_product_before(small: Service) -> None:
+    made(small, LARGE)
+    ChunkedTransfer(small.matmul.device_cache, small.fleet.unit(), {"a": (2**26, 0)}, (0, 0)).close()
+    await_dropped(small)
+
+
+def test_an_idle_device_keeps_nothing_of_a_product(small: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_cache, "_KEPT", 0.01)
+    made(small, LARGE)
+    await_dropped(small)
+
+
+def await_dropped(service: Service) -> None:
+    """Wait until the worker has nothing left of tiles."""
+    until = monotonic() + 30
+    while service.fleet.unit().products.call(held_panels):
+        assert monotonic() < until
+        sleep(0.01)
 
 
 def test_a_cancelled_one_ends_at_the_next_tile(small: Service) -> None:

@@ -73,6 +73,8 @@ class ChunkedTransfer:
         self._held: dict[int, Unit] = {}  # keys of which a worker may hold something
         self._copying = threading.Lock()
         self._is_open = bool(self._operands)
+        if self._is_open:
+            cache.sweep()  # they need the memory
 
     @property
     def is_open(self) -> bool:

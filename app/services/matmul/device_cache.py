@@ -6,6 +6,8 @@ import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import count
+from time import sleep
+from typing import Final
 
 from app.devices.fleet import Fleet, Unit
 from app.devices.lease import Priority
@@ -15,6 +17,7 @@ from app.worker.serving import product
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
 
 _FORGETTING = 30.0  # seconds that dropping copies may take
+_KEPT: Final = 1.0  # seconds in which the next product may come that uses what one left; an idle device tunes later
 
 
 @dataclass(slots=True)
@@ -110,14 +113,30 @@ class DeviceCacheDirectory:
         """Have a device evict what it has of such a key: with its next product, or soon."""
         self._evict([unit.device.id], key)
 
+    def release_later(self, unit: Unit, keys: tuple[int, ...]) -> None:
+        """The same of several keys with its next product, which may use that memory, or in a second."""
+        with self._lock:
+            self._known[unit.device.id].evict += keys
+
+        def sweep() -> None:
+            sleep(_KEPT)
+            self.sweep()
+
+        threading.Thread(target=sweep, name="device cache", daemon=True).start()
+
+    def sweep(self) -> None:
+        """Have the workers evict soon what is left to evict."""
+        with self._lock:
+            if self._sweeping or not any(known.evict for known in self._known.values()):
+                return
+            self._sweeping = True
+        threading.Thread(target=self._sweep, name="device cache", daemon=True).start()
+
     def _evict(self, device_ids: Iterable[str], key: int) -> None:
         with self._lock:
             for device_id in device_ids:
                 self._known[device_id].evict += (key,)
-            if self._sweeping:
-                return
-            self._sweeping = True
-        threading.Thread(target=self._sweep, name="device cache", daemon=True).start()
+        self.sweep()
 
     def _sweep(self) -> None:
         """Have the workers evict what is left to evict."""

@@ -126,10 +126,9 @@ class TileWalk:
         return nbytes if self._has_small and nbytes < _NEARLY * most else most
 
     def close(self) -> None:
-        """Have the devices drop what they still hold."""
+        """Have the devices drop what they still hold, but for what the next product uses."""
         for unit in self.units:
-            for key in (self._walk, *self._keys.values()):
-                self._cache.release(unit, key)
+            self._cache.release_later(unit, (self._walk, *self._keys.values()))
 
     def _panels_of(self, number: int) -> tuple[Panel, Panel]:
         """The panels of A and B of a tile."""

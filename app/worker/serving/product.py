@@ -127,6 +127,8 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
     If the device is out of memory, cached buffers that this product does not need are evicted.
     """
     cache = buffer_cache_of(held)
+    if request.tile is not None:
+        held.state(TilePipeline).take_over(cache, request.tile)
     if request.evict:
         forget(held, link, request.evict)
     if request.tile is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, gcd, inf
 from time import perf_counter
@@ -66,6 +66,7 @@ class _Arrival:
 _Marked: TypeAlias = tuple[Buffer, Any]  # and the mark of the copy after which it may be used
 _ALIGNED = 4096  # bytes: parts of buffers begin at multiples
 _POOLED: Final = 2**26  # bytes: backends may pool smaller buffers, and lend one again while a copy into it goes on
+_RESULTS: Final = 2  # buffers of C: of the tile that is made, and of the one before, which leaves meanwhile
 
 
 @dataclass(slots=True)
@@ -82,11 +83,16 @@ def _taken(free: list[_Marked], nbytes: int) -> _Marked | None:
     return None if at is None else free.pop(at)
 
 
+def _chosen(free: list[_Marked], rooms: Iterable[int]) -> list[_Marked]:
+    """A buffer that was used for each of some sizes, where there is one."""
+    return [used for nbytes in rooms if (used := _taken(free, nbytes)) is not None]
+
+
 class TilePipeline:
     """Makes the tiles of products; what a product leaves on the device between two calls it keeps by its walk.
 
-    That is the C of its last tile, unless it was the product's, and buffers that are used again: to give memory back
-    waits for all that the device does.
+    That is the C of its last tile, unless it was the product's, and buffers that are used again, by the next product
+    too: to give memory back waits for all that the device does.
     """
 
     def __init__(self) -> None:
@@ -110,6 +116,25 @@ class TilePipeline:
         found = any(each.panels or each.results for each in self._free.values())
         self._free.clear()
         return found
+
+    def take_over(self, cache: DeviceBufferCache, tile: TileTransfer) -> None:
+        """Have a product that begins with a tile use the buffers of those that have ended.
+
+        It takes as many of a size as it is to have; the others are given back. A product has ended if no C of its is
+        left to copy back; one that goes on nevertheless, after a failure, has buffers allocated anew.
+        """
+        if tile.walk in self._panels:
+            return
+        left = _FreeBuffers()
+        for key in self._panels.keys() - self._unsent.keys():
+            self.recycle(cache, key, ())
+            left.panels += self.free(key).panels
+            left.results += self.free(key).results
+            self.forget([key])
+        self._panels[tile.walk] = {}
+        panels, results = _chosen(left.panels, tile.rooms), _chosen(left.results, [tile.c.room] * _RESULTS)
+        cache.make_room(sum(each.nbytes for each, _ in panels), tile.budget, tile.needed)
+        self._free[tile.walk] = _FreeBuffers(panels, results)
 
     def make(
         self,
@@ -148,6 +173,10 @@ class TilePipeline:
     def keep_unsent(self, walk: int, c: Buffer, panel: Panel) -> None:
         """Keep a C until the next tile is made."""
         self._unsent[walk] = c, panel
+
+    def has_unsent(self, walk: int) -> bool:
+        """Whether there is such a C."""
+        return walk in self._unsent
 
     def free(self, walk: int) -> _FreeBuffers:
         """The buffers of a product that are used again."""
@@ -239,7 +268,7 @@ class _PipelinedTiles:
     def _expect_result(self, tile: TileTransfer) -> None:
         """Allocate a buffer for C of the next tile; without memory for it, that has the one of this."""
         results = self._pipeline.free(tile.walk).results
-        if not (tile.is_last or results):
+        if not (tile.is_last or results or self._pipeline.has_unsent(tile.walk)):
             with unless_out_of_memory():
                 results.append((self._held.backend.allocate(tile.c.room), None))
 
@@ -259,6 +288,7 @@ class _PipelinedTiles:
         started = perf_counter()
         if running.tile.is_last:
             self._device.read_rows(running.c, self._rows(running.tile.c), wait=True)
+            self._pipeline.free(running.tile.walk).results.append((running.c, None))
         else:
             self._pipeline.keep_unsent(running.tile.walk, running.c, running.tile.c)
         self._await_copies(running.tile)
