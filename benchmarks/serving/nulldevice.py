@@ -87,6 +87,8 @@ class NullDevice:
         if (found := data(buffer)) is not None:
             found[:] = flat
             return
+        if not buffer.offset:  # used again
+            memory.stamp, memory.written = None, 0
         if buffer.offset != memory.written:
             raise RuntimeError(f"{memory.written} bytes were written, not {buffer.offset}")
         first = flat if memory.stamp is None else memory.stamp.view(np.uint8)

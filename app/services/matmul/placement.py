@@ -36,11 +36,11 @@ _FEW: Final = 1e9  # flops that no device takes so long for
 # that comes meanwhile, which this many times over.
 _LINK: Final = 4e10
 _MEANWHILE: Final = 1.25
-_SEEN: Final = 64  # tiles among which a device's next panels are looked for
+_SEEN: Final = 128  # tiles among which a device's next panels are looked for
 _DEATHS: Final = 2  # of a device's process in turn, from outside, after which the others go on without it
 # Tiles that a worker is asked for together, by the platforms whose copies go on beside launches: it pauses after them,
 # and before where they take long.
-_TOGETHER: Final = {"cuda": 32}
+_TOGETHER: Final = {"cuda": 64}
 Make = Callable[[OperandBuffers, Unit], Product]
 
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 from app.devices.fleet import Unit
 from app.services.matmul.buffers import OperandBuffers, Tile
 from app.services.matmul.device_cache import DeviceCacheDirectory
+from app.services.matmul.tiling import NEARLY
 from app.worker.serving.device_memory import Panel, PanelShare, TileTransfer
 
 _ALIKE: Final = 1.1  # times that panels of A may be as large as those of B, or these, to have the same buffers
-_NEARLY: Final = 0.8  # of the largest panel's bytes: from so many on a panel has a buffer of that size
 _LARGE: Final = 2  # of the largest panels of either operand: the one that is used, and the next one, which comes
 
 
@@ -123,7 +123,7 @@ class TileWalk:
 
     def _room(self, most: int, nbytes: int) -> int:
         """The size of the buffer for a panel, of which the largest has `most` bytes."""
-        return nbytes if self._has_small and nbytes < _NEARLY * most else most
+        return nbytes if self._has_small and nbytes < NEARLY * most else most
 
     def close(self) -> None:
         """Have the devices drop what they still hold, but for what the next product uses."""

@@ -28,6 +28,11 @@ _CORNER: Final = 5  # parts that the first panel is cut into, at most: as many o
 # the one that is used and the next one.
 _OVERLAPPED: Final = 3
 _HURRIED: Final = 0.6  # of `side`: a tile of so many rows and columns takes as long as a panel's copy without a margin
+# How much faster than what is computed the corner's parts may grow: smaller ones wait less, and take more memory.
+_HASTES: Final = (1.0, 1.4, 2.0)
+_GROWTH: Final = 1.25  # of parts that grow along one side alone: fewer have few buffers
+NEARLY: Final = 0.8  # of the largest part: from so much on a panel has a buffer of that size, of which there are two
+_LAUNCH: Final = 8  # rows or columns that are copied in the time by which a tile's launch is less than full
 _PANELS: Final = 4  # of op(A) and of op(B), and the next one of each, which come meanwhile
 _TILES: Final = 2  # the one that is made, and the one before it that leaves meanwhile
 _PART: Final = 0.8  # of the memory: the rest is for workspaces, programs, resident matrices and the trial worker
@@ -95,10 +100,28 @@ class DeviceMemory:
         along = waves if most is None else min(waves, most[0].rows, most[0].columns)
         widest, found = self._widest(problem, along), list[Tile]()
         across = min(max(_balanced(side, inner), waves), widest)
-        for own in _parts(outer, 0, _up(outer / devices)):
-            parts = _growing(inner, along // _FIRST, along), _widths(own, side, inner, across, widest)
-            found += _from_corner(problem, *parts)
+        shares = [_widths(own, side, inner, across, widest) for own in _parts(outer, 0, _up(outer / devices))]
+        parts, corner = self._corner(problem, range(inner), shares[0], along, max(1, int(_HURRIED * side)))
+        for first, *rest in shares:
+            starts = [first.start + part.start for part in corner if part.start < len(first)]
+            own = [range(*ends) for ends in pairwise([*starts, first.stop])]
+            found += _from_corner(problem, parts, own, rest)
         return tuple(found) if len(found) > 1 else most
+
+    def _corner(
+        self, problem: Problem, inner: range, shares: list[range], along: int, covered: int
+    ) -> tuple[list[range], list[range]]:
+        """Parts of both sides of the corner, of those for whose panels there is memory the ones that wait least."""
+        least = along // _FIRST, max(along // _FIRST, _NARROW // problem.itemsize)
+        elements, (outer, *rest) = self.product_bytes // problem.itemsize, shares
+        doubling = _growing(inner.stop, least[0], along), _growing(outer.stop, least[1], len(outer))
+        found = [_in_step(inner, outer, least, along, covered / haste) for haste in _HASTES]
+        fitting = [
+            (parts, corner)
+            for parts, corner in found
+            if _has_buffers(parts, corner, rest) and _kept(problem.k, parts, [*corner, *rest]) <= elements
+        ]
+        return min([*fitting, doubling], key=lambda each: _waited(each[0], each[1], covered))
 
     def _widest(self, problem: Problem, along: int) -> int:
         """The most of one side of a tile that memory allows, whose other side is given."""
@@ -157,15 +180,64 @@ def _grid(problem: Problem, rows: Sequence[range], columns: Sequence[range]) -> 
     )
 
 
-def _from_corner(problem: Problem, inner: list[range], outer: list[range]) -> list[Tile]:
+def _in_step(
+    inner: range, outer: range, least: tuple[int, int], most: int, covered: float
+) -> tuple[list[range], list[range]]:
+    """Parts of two sides in turn, each of whose panels comes while what the one before it added is computed.
+
+    That is `least` until `covered` are there of the other side, and grows from then on; equal ones of at most `most`
+    along the rest of the inner side.
+    """
+    parts, left, added = (list[range](), list[range]()), [inner, outer], 0
+    while any(left):
+        for which in (each for each in (0, 1) if left[each]):
+            alone = _GROWTH * len(parts[0][-1]) if parts[0] and not left[1] else 0
+            step = int(max(least[which], added / covered, alone)) // _GRAIN * _GRAIN
+            if which == 0 and not least[0] <= step < NEARLY * most:
+                parts[0].extend(_cuts(inner.stop, most, left[0].start))
+                left[0] = inner[len(inner) :]
+            else:
+                is_last = len(left[which]) < step + least[which] or (which == 1 and len(parts[1]) == _CORNER - 1)
+                part = left[which] if is_last else left[which][:step]
+                parts[which].append(part)
+                left[which] = left[which][len(part) :]
+                added = len(part) * (left[1 - which].start - (inner, outer)[1 - which].start)
+    return parts
+
+
+def _has_buffers(inner: Sequence[range], corner: Sequence[range], rest: Sequence[range]) -> bool:
+    """Whether at most one panel of either side is of the largest while the corner is made, and the other one comes."""
+    sides = (inner, inner[: len(corner) + 1]), ([*corner, *rest], corner)
+    return all(sum(len(part) >= NEARLY * max(map(len, all_)) for part in first) <= 1 for all_, first in sides)
+
+
+def _kept(k: int, *sides: Sequence[range]) -> int:
+    """Elements of the buffers that a walk keeps: of small panels each, two of the largest ones, and of two tiles."""
+    lengths = [[len(part) for part in side] for side in sides]
+    most = [max(each) for each in lengths]
+    small = sum(length for each, large in zip(lengths, most, strict=True) for length in each if length < NEARLY * large)
+    return k * (small + 2 * sum(most)) + _TILES * most[0] * most[1]
+
+
+def _waited(inner: Sequence[range], outer: Sequence[range], covered: int) -> float:
+    """What a device waits for panels in a corner, and for its launches: in times of a row's copy."""
+    arrived, computed, tiles = 0, 0.0, 0
+    come: dict[tuple[int, range], int] = {}
+    for pair in _in_turn(inner, outer):
+        for name in enumerate(pair):
+            if name not in come:
+                arrived = come[name] = arrived + len(name[1])
+        tiles += 1
+        computed = max(computed, *(come[name] for name in enumerate(pair))) + len(pair[0]) * len(pair[1]) / covered
+    return computed - inner[-1].stop * (outer[-1].stop - outer[0].start) / covered + _LAUNCH * tiles
+
+
+def _from_corner(problem: Problem, inner: list[range], corner: list[range], rest: list[range]) -> list[Tile]:
     """Tiles of a device, that go along `inner` parts of C for each of the outer ones in a serpentine.
 
-    The first outer part is cut itself, and begins in the corner: panels of either operand come in turn, each is used
-    with all that are there of the other.
+    The first outer part is cut itself, into the `corner`: panels of either operand come in turn, each is used with all
+    that are there of the other.
     """
-    first, *rest = outer
-    cut = _growing(first.stop, max(len(inner[0]), _NARROW // problem.itemsize), len(first), first.start)
-    corner = [range(*ends) for ends in pairwise([*(part.start for part in cut[:_CORNER]), first.stop])]
     turns = zip(rest, _turning(inner[::-1]), strict=False)
     pairs = [*_in_turn(inner, corner), *((along, across) for across, alongs in turns for along in alongs)]
     at = pairs if _goes_down(problem) else [(row, column) for column, row in pairs]
