@@ -8,13 +8,17 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from time import monotonic
 from typing import Final, TypeAlias
 
 from app.server.thread_pool import ThreadPool
 
 LARGE: Final = 2**20  # bytes that are worth waking a thread for: a third of a millisecond's work of the event loop
-_MARK: Final = 2**20  # bytes waited for before they are received: each call takes the interpreter's lock
+# Bytes waited for before they are received, as each call takes the interpreter's lock: what comes in so many seconds.
+_LEAST_MARK: Final = 2**19
+_MOST_MARK: Final = 2**21
+_MARK_SECONDS: Final = 0.002
 _PATIENCE: Final = 0.02  # seconds in which a client must have moved a little, or its thread is given back
 _RATE: Final = 5e7  # bytes a second; slower clients stay with the event loop, which they take little of
 _ACROSS: Final = (socket.AF_INET, socket.AF_INET6)
@@ -52,16 +56,24 @@ class Turn:
         poll, began = select.poll(), monotonic()
         poll.register(connection, self._event)
         marks = self._event == select.POLLIN and connection.family in _ACROSS
-        mark = 1
+        mark, took = 1, inf
         try:
             while not (self._stopped or self.is_whole):
-                if marks and mark != (mark := min(_MARK, self._nbytes - self.moved)):
+                if marks and mark != (mark := self._mark(took)):
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
-                if not poll.poll(1e3 * _PATIENCE) or not self._moved(connection) or self._is_slow(monotonic() - began):
+                if not poll.poll(1e3 * _PATIENCE) or not self._moved(connection):
+                    return
+                took = monotonic() - began
+                if self._is_slow(took):
                     return
         finally:
             if marks:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+    def _mark(self, took: float) -> int:
+        """Bytes to wait for, of what is left: as many as come soon at the client's rate so far."""
+        soon = int(_MARK_SECONDS * self.moved / took) // _LEAST_MARK * _LEAST_MARK
+        return min(self._nbytes - self.moved, max(_LEAST_MARK, min(_MOST_MARK, soon)))
 
     def _moved(self, connection: socket.socket) -> bool:
         count = self._step(connection, self._view[self.moved :])

@@ -4,6 +4,8 @@ python -m benchmarks.serving.out_of_core [--sizes 32768] [--dtype float32] [--li
     [--blocks 2048 4096 8192]
 
 What is in core is one launch, timed by its kernel's seconds; out of core is all from operands in the slab to C there.
+A launch in core begins after its operands' copies, while which the chip has cooled: every product begins after half a
+second without one.
 Of a size that exceeds the device, `--in-core SIZE` names the one whose rate in core counts.
 """
 
@@ -16,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +34,7 @@ RESULT: Final = Path("benchmarks/results/serving/out_of_core.json")
 BLOCKS: Final = (2048, 4096, 8192)
 _LETTER: Final = {"float32": ("S", ctypes.c_float), "float64": ("D", ctypes.c_double)}
 _NOT_TRANSPOSED: Final = 0
+_REST: Final = 0.5  # seconds before each product
 
 
 def main() -> None:
@@ -84,6 +87,7 @@ def served(problem: Problem, arguments: argparse.Namespace, limit: int | None) -
 
 def product(service: Service, placed: Any) -> dict[str, Any]:
     """One product: its wall seconds, and its phases."""
+    sleep(_REST)
     started = perf_counter()
     made = service.matmul.multiply(placed)
     wall = perf_counter() - started
@@ -121,6 +125,7 @@ def cublasxt(problem: Problem, rounds: int, blocks: Sequence[int]) -> dict[str, 
         expect(library.cublasXtSetBlockDim(handle, block))
         taken = []
         for _ in range(rounds):
+            sleep(_REST)
             started = perf_counter()
             factors = ctypes.byref(one), ctypes.byref(zero)
             matrices = (factors[0], a, size, b, size, factors[1], c, size)

@@ -16,22 +16,29 @@ import pytest
 
 from app.dtypes import Array
 from app.services.matmul.certificates import device_sketch
-from app.services.matmul.chunked_transfer import LARGE, PIECE
+from app.services.matmul.chunked_transfer import LARGE
 from app.worker.serving import chunked_transfer
 from benchmarks.serving import nulldevice
 from tests.support.api import service_in_process
 from tests.support.api.service_in_process import Running, begun, posted, running
 from tests.support.api.wire_server import Answers, chance_of
-from tests.support.services import flipped_bits
+from tests.support.services import flipped_bits, small_pieces
+from tests.support.services.small_pieces import PIECE
 from tests.support.waiting import until
 
 NAIVE = "kernel=naive"
-LONG = 2 * PIECE + 4
+LONG = LARGE + 4
 ONES = PIECE // 4  # float32 numbers of a piece
-RATE = 2e8  # bytes a second of the slow device, and of its clients
+RATE = 1e8  # bytes a second of the slow device, and of its clients
 STAMP = 0x1234567812345678
-SIDE = 5120
+SIDE = 3584
 SQUARE = 4 * SIDE * SIDE  # bytes: three pieces and a part of one
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pieces() -> Iterator[None]:
+    with small_pieces.used():
+        yield
 
 
 @pytest.fixture(scope="module")

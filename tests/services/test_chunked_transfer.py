@@ -21,15 +21,16 @@ from app.devices.slab import Slab
 from app.errors import ChildDied
 from app.main import opened
 from app.services.matmul.buffers import OperandBuffers
-from app.services.matmul.chunked_transfer import LARGE, PIECE, ChunkedTransfer
+from app.services.matmul.chunked_transfer import LARGE, ChunkedTransfer
 from app.services.service import Service
 from benchmarks.serving import nulldevice
 from kernels.problem import Problem
-from tests.support.services import scarce_memory
+from tests.support.services import scarce_memory, small_pieces
 from tests.support.services.service_settings import settings
+from tests.support.services.small_pieces import PIECE
 
 STAMP = 0x1234567812345678
-LONG = Problem(2 * PIECE // 4 + 2, 1, 1)  # A and C are large, B is one number
+LONG = Problem(LARGE // 4 + 2, 1, 1)  # A and C are large, B is one number
 
 
 @contextmanager
@@ -48,6 +49,12 @@ def two_devices(slab_bytes: int) -> Iterator[Fleet]:
             stack.callback(child.close)
             units.append(Unit(device, Vendor("none"), lease, child, child, compilers))
         yield Fleet(tuple(units), slab)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pieces() -> Iterator[None]:
+    with small_pieces.used():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +134,7 @@ def test_a_result_that_stays_is_pulled_from_the_device_that_made_it(two: Service
         assert placed.c.reshape(-1)[: first // 4].all()
         assert not placed.c.reshape(-1)[first // 4 :].any(), "nothing else was asked for yet"
         assert passage.pending_result_bytes == LONG.c_bytes
-        assert [passage.download_next() for _ in range(3)] == [PIECE, 2 * PIECE, LONG.c_bytes]
+        assert [passage.download_next() for _ in range(2)] == [first + PIECE, LONG.c_bytes]
         assert passage.pending_result_bytes == 0
         assert whole(placed)
         assert not held(two, unit)

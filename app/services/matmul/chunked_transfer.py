@@ -27,10 +27,10 @@ LARGE: Final = 2**25
 # Bytes copied at once: no more of a device's time than other products can wait, and no fewer than are worth the calls
 # and the wakeups of a copy, of which many clients' would take turns at the interpreter's lock. A multiple of 4096, as
 # parts of buffers are.
-PIECE: Final = 2**25
-# The first bytes of C that are copied, with the product, and then as many as are there.
+PIECE: Final = 2**26
+# The first bytes of C that are copied, with the product: they leave while the others come.
 _FIRST: Final = 2**24
-# The same where they are compared with what the device made: what is compared first leaves soon.
+# The same where C is compared with what the device made; then as many as are there. What is compared first leaves soon.
 _FIRST_COMPARED: Final = 2**20
 _DEADLINE: Final = 30.0  # seconds that a copy may take before it has the device's lease
 
@@ -49,7 +49,7 @@ class _Operand:
     def is_ready(self) -> bool:
         return self.ready == self.nbytes
 
-    def next(self, most: int = PIECE) -> Chunk:
+    def next(self, most: int) -> Chunk:
         count = min(most, self.nbytes - self.copied)
         return Chunk(self.key, self.nbytes, self.copied, count, self.offset + self.copied)
 
@@ -97,7 +97,7 @@ class ChunkedTransfer:
             operand = self._next() if self._is_open else None
             if operand is None:
                 return
-            piece = operand.next()
+            piece = operand.next(PIECE)
             self._held[operand.key] = self.unit
             try:
                 operand.copied = self._call(self.unit, chunked_transfer.upload_chunk, piece)
@@ -160,8 +160,7 @@ class ChunkedTransfer:
         """
         with self._copying:
             unit, started = self._held[self._c.key], perf_counter()
-            first = _FIRST if self._check is None else _FIRST_COMPARED
-            piece = self._c.next(min(PIECE, max(first, self._c.copied)))
+            piece = self._c.next(PIECE if self._check is None else min(PIECE, max(_FIRST_COMPARED, self._c.copied)))
             if not self._call(unit, chunked_transfer.download_chunk, piece):
                 raise ChildDied(f"the result is gone with the process that held {unit.device.id}")
             self._c.copied = piece.end

@@ -39,8 +39,10 @@ _MEANWHILE: Final = 1.25
 _SEEN: Final = 128  # tiles among which a device's next panels are looked for
 _DEATHS: Final = 2  # of a device's process in turn, from outside, after which the others go on without it
 # Tiles that a worker is asked for together, by the platforms whose copies go on beside launches: it pauses after them,
-# and before where they take long.
+# and before where they take long. At first they are few, and twice as many each time: the first ones wait for their
+# panels, which come on beside the pauses.
 _TOGETHER: Final = {"cuda": 64}
+_AT_FIRST: Final = 4
 Make = Callable[[OperandBuffers, Unit], Product]
 
 
@@ -252,7 +254,7 @@ class _DeviceTiles:
         self._walk, self._queue, self._make = walk, queue, make
         self._index, self._unit = index, walk.units[index]
         self._in_flight: tuple[Dealt, Product, int] | None = None  # with the generation of the worker that holds its C
-        self._deaths, self._most = 0, _TOGETHER.get(self._unit.device.platform, 1)
+        self._deaths, self._most = 0, min(_AT_FIRST, _TOGETHER.get(self._unit.device.platform, 1))
 
     def make(self, made: list[Product]) -> None:
         """Make tiles until none is left, or the device takes no more; raises as TileMaker.product."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -73,6 +74,10 @@ class Panel:
     pitch: int
     most: int = 0
 
+    def __reduce__(self) -> tuple[Callable[..., Panel], tuple[int, ...]]:
+        """In order, which takes half the time that members by name take: a call's tiles have hundreds of these."""
+        return Panel, (self.key, self.offset, self.rows, self.width, self.pitch, self.most)
+
     @property
     def nbytes(self) -> int:
         """Its bytes on the device, where they lie one after the other."""
@@ -91,6 +96,10 @@ class PanelShare:
     panel: Panel
     share: float
 
+    def __reduce__(self) -> tuple[Callable[..., PanelShare], tuple[Panel, float]]:
+        """As a panel's."""
+        return PanelShare, (self.panel, self.share)
+
 
 @dataclass(frozen=True, slots=True)
 class TileTransfer:
@@ -108,6 +117,11 @@ class TileTransfer:
     later: tuple[PanelShare, ...] = ()
     rooms: tuple[int, ...] = ()
     is_last: bool = True
+
+    def __reduce__(self) -> tuple[Callable[..., TileTransfer], tuple[Any, ...]]:
+        """As a panel's."""
+        own = self.walk, self.a, self.b, self.c
+        return TileTransfer, (*own, self.ahead, self.later, self.rooms, self.is_last)
 
     @property
     def following(self) -> tuple[Panel, ...]:
