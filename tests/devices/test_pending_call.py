@@ -45,6 +45,20 @@ def test_nothing_is_begun_where_there_is_no_child_yet(make: Making) -> None:
     assert begun.finish() == ("state", 3)
 
 
+def test_a_call_sees_whether_others_wait_for_it(make: Making) -> None:
+    child = ready(make)
+    for _ in range(2):  # in a process that replaced another, too
+        assert child.call(child_functions.until_waited_for, 0.05) is False
+        begun = child.begin(child_functions.until_waited_for, 10.0)
+        assert begun is not None
+        thread = threading.Thread(target=child.call, args=(child_functions.echo, 1))
+        thread.start()
+        assert begun.finish() is True
+        thread.join(10)
+        child.kill()
+        child.start()
+
+
 def test_one_call_is_begun_at_a_time_and_others_wait_for_its_end(make: Making) -> None:
     child = ready(make)
     begun = child.begin(child_functions.sleep, 0.3)

@@ -6,6 +6,7 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -223,6 +224,18 @@ def test_c_is_right_in_whatever_order_the_device_does_what_it_may(rng: random.Ra
         made = pipeline.make(held(device, walk), cache, group, nothing)
         assert len(made) == len(group)
         assert not device.left, "nothing goes on between two calls"
+    assert np.array_equal(walk.c, walk.a @ walk.b)
+
+
+def test_a_call_makes_one_tile_at_least_and_no_other_where_it_is_not_to_go_on(rng: random.Random) -> None:
+    device, pipeline, cache, walk = LateDevice(rng), TilePipeline(), DeviceBufferCache(), Walk(rng, 7)
+    works, number = walk.works(), 0
+    while number < len(works):
+        count = rng.randint(1, 4)
+        goes_on = chain([True] * (count - 1), [False])
+        made = pipeline.make(held(device, walk), cache, works[number:], nothing, lambda _: next(goes_on))
+        assert len(made) == min(count, len(works) - number)
+        number += len(made)
     assert np.array_equal(walk.c, walk.a @ walk.b)
 
 

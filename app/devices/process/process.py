@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Any, Final
 
+from app.devices.lease import PriorityLock
 from app.devices.process.heartbeat import Hang, HeartbeatMonitor
 from app.devices.process.output import relay
 from app.devices.process.pickle_cache import PickleSender
@@ -25,6 +26,16 @@ from app.observability import logs
 
 _SENT: Final = {-signal.SIGKILL, -signal.SIGTERM}
 _PROGRAM: Final = "from app.devices.process.worker_main import main; main()"
+
+
+class CallQueue(PriorityLock):
+    """The calls of a worker; the one that runs sees on the process's `page` whether others wait."""
+
+    page: DeadlinePage | None = None
+
+    def _changed(self) -> None:
+        if self.page is not None:
+            self.page.mark_waited_for(self.waiting > 0)
 
 
 class WorkerProcess:

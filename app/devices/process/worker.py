@@ -11,10 +11,10 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from app.devices.lease import Lease, LeaseTicket, Priority, PriorityLock
+from app.devices.lease import Lease, LeaseTicket, Priority
 from app.devices.process.call import PendingCall, RemoteCall, logged_fault
 from app.devices.process.heartbeat import INTERVAL, Hang
-from app.devices.process.process import WorkerProcess
+from app.devices.process.process import CallQueue, WorkerProcess
 from app.devices.process.worker_main import GLANCE, PAGE, CallStopped, DeadlinePage, Until, never, wait
 from app.devices.sandbox import Sandbox
 from app.errors import ChildDied, ChildLost, ChildTimedOut, Closing, DeviceError, TilewiseError
@@ -51,7 +51,7 @@ class Worker:
         self.hangs = self.kills_from_outside = 0
         self._setup, self._arguments, self._starting = setup, arguments, starting
         self._descriptors, self._lease, self._sandbox = descriptors, lease, sandbox
-        self._calls, self._changed = PriorityLock(), threading.Condition()
+        self._calls, self._changed = CallQueue(), threading.Condition()
         self._state = "idle"  # idle, wanted, starting, ready, ending; closed at the end
         self._failure: TilewiseError | None = None
         self._refusal: TilewiseError | None = None
@@ -301,7 +301,7 @@ class Worker:
     def _supervise(self) -> None:
         page_fd = os.memfd_create("tilewise-board")
         os.ftruncate(page_fd, PAGE)
-        deadline_page = DeadlinePage(page_fd)
+        self._calls.page = deadline_page = DeadlinePage(page_fd)
         try:
             while self._await_request():
                 self._run_process(deadline_page, page_fd)

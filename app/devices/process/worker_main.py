@@ -152,6 +152,15 @@ class DeadlinePage:
         """Seconds until the function that runs is to end of itself; negative once it is late."""
         return self._cells[2] - monotonic()
 
+    def mark_waited_for(self, is_waited_for: bool) -> None:
+        """Publish whether other calls wait for the one that runs."""
+        self._cells[7] = is_waited_for
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether they do."""
+        return bool(self._cells[7])
+
     def bound(self, nbytes: int, resident: int) -> None:
         """Publish the memory limit of this phase beyond the memory in use; 0: none."""
         self._cells[3], self._cells[4] = nbytes, resident
@@ -201,6 +210,11 @@ class WorkerLink:
     def left(self) -> float:
         """Seconds until the caller wants the function to end; infinity without a limit."""
         return self._page.left
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether other calls wait for this function's end."""
+        return self._page.is_waited_for
 
     def check(self) -> None:
         """Raise Stopped if the function should end, as phase, lease and offer do."""

@@ -39,9 +39,9 @@ _MEANWHILE: Final = 1.25
 _SEEN: Final = 128  # tiles among which a device's next panels are looked for
 _DEATHS: Final = 2  # of a device's process in turn, from outside, after which the others go on without it
 # Tiles that a worker is asked for together, by the platforms whose copies go on beside launches: it pauses after them,
-# and before where they take long. At first they are few, and twice as many each time: the first ones wait for their
-# panels, which come on beside the pauses.
-_TOGETHER: Final = {"cuda": 64}
+# and before where they take long. At first they are few, then four times as many: the first ones wait for their panels,
+# which come on beside the pauses.
+_TOGETHER: Final = {"cuda": 128}
 _AT_FIRST: Final = 4
 Make = Callable[[OperandBuffers, Unit], Product]
 
@@ -270,7 +270,8 @@ class _DeviceTiles:
                     return
             else:
                 parts = [replace(part, following=()), *part.following]
-                self._most = min(_TOGETHER.get(self._unit.device.platform, 1), 2 * len(parts))
+                most = 4 * len(parts) if len(parts) == len(dealt) else len(parts) * 5 // 4 + 1
+                self._most = min(_TOGETHER.get(self._unit.device.platform, 1), most)
                 self._queue.put_back(self._index, dealt[len(parts) :])
                 self._keep(dealt[: len(parts)], parts, worker, made)
 

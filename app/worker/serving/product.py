@@ -24,7 +24,10 @@ from kernels.device import Device
 from kernels.launch import Launch
 from kernels.problem import Problem
 
-TOGETHER: Final = 0.75  # seconds after which no other tile is begun in a call: others wait meanwhile
+# Seconds after which no other tile is begun in a call: where others wait for it, and in any case, as who waits for the
+# product is told of its progress between two.
+TOGETHER: Final = 0.75
+LONGEST: Final = 2.0
 _KNOWN = 512  # launches whose figures are remembered
 NOT_UPLOADED: Final = (None, None)
 
@@ -199,7 +202,10 @@ def _tiles_made(
         if number:  # the one before may run still
             link.offer(allowed[number - 1] + allowed[number])
 
-    made = held.state(TilePipeline).make(held, cache, works, begin, TOGETHER)
+    def goes_on(seconds: float) -> bool:
+        return seconds < (TOGETHER if link.is_waited_for else LONGEST)
+
+    made = held.state(TilePipeline).make(held, cache, works, begin, goes_on)
     first, *more = (MultiplyResult(each.h2d, each.kernel, each.d2h, decline_flags=each.declined) for each in made)
     return replace(first, kept=cache.keys, following=tuple(more))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from math import ceil, gcd, inf
+from math import ceil, gcd
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
@@ -142,18 +142,18 @@ class TilePipeline:
         cache: DeviceBufferCache,
         works: Sequence[TileWork],
         begin: Callable[[int], None],
-        seconds: float = inf,
+        goes_on: Callable[[float], bool] = lambda _: True,
     ) -> list[TileSeconds]:
         """Make tiles of one product in turn; `begin` is called before each, with its index, and may raise.
 
-        None is begun after so many seconds but the first. All C is in the slab then but the last tile's, unless that
-        `is_last`. A launch that declined is the last one. However it ends, nothing is copied any more, and no launch
-        runs. Raises LaunchFailed.
+        Another one is begun if the call `goes_on` after so many seconds. All C is in the slab then but the last tile's,
+        unless that `is_last`. A launch that declined is the last one. However it ends, nothing is copied any more, and
+        no launch runs. Raises LaunchFailed.
         """
-        tiles, until = _PipelinedTiles(self, held, cache), perf_counter() + seconds
+        tiles, started = _PipelinedTiles(self, held, cache), perf_counter()
         try:
             for number, work in enumerate(works):
-                if number and perf_counter() > until:
+                if number and not goes_on(perf_counter() - started):
                     break
                 begin(number)
                 tiles.start(work)

@@ -80,6 +80,14 @@ def sleep(_: Any, __: WorkerLink, seconds: float) -> None:
     time.sleep(seconds)
 
 
+def until_waited_for(_: Any, link: WorkerLink, seconds: float) -> bool:
+    """Work until another call waits, at most for so long; whether one does."""
+    until = time.monotonic() + seconds
+    while not link.is_waited_for and time.monotonic() < until:
+        time.sleep(0.005)
+    return link.is_waited_for
+
+
 def two_stages(_: Any, link: WorkerLink, first: float, second: float) -> str:
     link.phase("compile", 5.0)
     time.sleep(first)
