@@ -227,13 +227,18 @@ def test_c_is_right_in_whatever_order_the_device_does_what_it_may(rng: random.Ra
     assert np.array_equal(walk.c, walk.a @ walk.b)
 
 
+def going_on(times: int) -> Callable[[float], bool]:
+    """What says so many times that a call is to go on, and then that it is not."""
+    left = chain([True] * times, [False])
+    return lambda _: next(left)
+
+
 def test_a_call_makes_one_tile_at_least_and_no_other_where_it_is_not_to_go_on(rng: random.Random) -> None:
     device, pipeline, cache, walk = LateDevice(rng), TilePipeline(), DeviceBufferCache(), Walk(rng, 7)
     works, number = walk.works(), 0
     while number < len(works):
         count = rng.randint(1, 4)
-        goes_on = chain([True] * (count - 1), [False])
-        made = pipeline.make(held(device, walk), cache, works[number:], nothing, lambda _: next(goes_on))
+        made = pipeline.make(held(device, walk), cache, works[number:], nothing, going_on(count - 1))
         assert len(made) == min(count, len(works) - number)
         number += len(made)
     assert np.array_equal(walk.c, walk.a @ walk.b)
