@@ -32,10 +32,12 @@ class CallQueue(PriorityLock):
     """The calls of a worker; the one that runs sees on the process's `page` whether others wait."""
 
     page: DeadlinePage | None = None
+    _told = False
 
     def _changed(self) -> None:
-        if self.page is not None:
-            self.page.mark_waited_for(self.waiting > 0)
+        if self.page is not None and self._told != bool(self._queue):
+            self._told = not self._told
+            self.page.mark_waited_for(self._told)
 
 
 class WorkerProcess:
