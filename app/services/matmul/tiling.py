@@ -112,7 +112,8 @@ class DeviceMemory:
         self, problem: Problem, inner: range, shares: list[range], along: int, covered: int
     ) -> tuple[list[range], list[range]]:
         """Parts of both sides of the corner, of those for whose panels there is memory the ones that wait least."""
-        least = along // _FIRST, max(along // _FIRST, _NARROW // problem.itemsize)
+        first = along // _FIRST // _GRAIN * _GRAIN
+        least = first, max(first, _NARROW // problem.itemsize)
         elements, (outer, *rest) = self.product_bytes // problem.itemsize, shares
         doubling = _growing(inner.stop, least[0], along), _growing(outer.stop, least[1], len(outer))
         found = [_in_step(inner, outer, least, along, covered / haste) for haste in _HASTES]
@@ -193,7 +194,7 @@ def _in_step(
         for which in (each for each in (0, 1) if left[each]):
             alone = _GROWTH * len(parts[0][-1]) if parts[0] and not left[1] else 0
             step = int(max(least[which], added / covered, alone)) // _GRAIN * _GRAIN
-            if which == 0 and not least[0] <= step < NEARLY * most:
+            if which == 0 and not max(least[0], _GRAIN) <= step < NEARLY * most:
                 parts[0].extend(_cuts(inner.stop, most, left[0].start))
                 left[0] = inner[len(inner) :]
             else:
