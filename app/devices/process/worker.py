@@ -306,6 +306,7 @@ class Worker:
             while self._await_request():
                 self._run_process(deadline_page, page_fd)
         finally:
+            self._calls.page = None  # which has a descriptor of its own
             os.close(page_fd)
 
     def _await_request(self) -> bool:
