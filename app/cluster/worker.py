@@ -74,6 +74,9 @@ class RemoteWorker:
         if self._connection.lost is not None:
             raise ChildLost(f"{self.name} is lost: {self.trouble}")
 
+    def tell_waiting(self, *, others: bool) -> None:
+        """Do nothing: a node's worker takes others to wait."""
+
     def start(self, until: Until = never) -> None:
         """Wait until it is ready; raises as Worker.start, ChildDied and ChildLost."""
         self._call(None, (), Priority.PRODUCT, 60.0, leased=False, until=until)

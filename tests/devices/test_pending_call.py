@@ -47,6 +47,8 @@ def test_nothing_is_begun_where_there_is_no_child_yet(make: Making) -> None:
 
 def test_a_call_sees_whether_others_wait_for_it(make: Making) -> None:
     child = ready(make)
+    assert child.call(child_functions.until_waited_for, 0.05) is True, "nobody has said that none do"
+    child.tell_waiting(others=False)
     for _ in range(2):  # in a process that replaced another, too
         assert child.call(child_functions.until_waited_for, 0.05) is False
         begun = child.begin(child_functions.until_waited_for, 10.0)
@@ -57,6 +59,10 @@ def test_a_call_sees_whether_others_wait_for_it(make: Making) -> None:
         thread.join(10)
         child.kill()
         child.start()
+    begun = child.begin(child_functions.until_waited_for, 10.0)
+    child.tell_waiting(others=True)
+    assert begun is not None
+    assert begun.finish() is True
 
 
 def test_one_call_is_begun_at_a_time_and_others_wait_for_its_end(make: Making) -> None:

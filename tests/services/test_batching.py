@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from kernels.launch import Launch
 from kernels.problem import Problem
 from tests.support.devices.process_lifetimes import processor_seconds
 from tests.support.services import batch_functions
+from tests.support.waiting import until
 
 SEED = 20261121
 
@@ -249,6 +251,23 @@ def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Servi
             joining[cancelled].result(5)
     queue.finish([])
     assert len(queue) == 0
+
+
+def test_a_worker_is_told_whether_others_wait_for_its_device() -> None:
+    told: list[bool] = []
+    products = SimpleNamespace(tell_waiting=lambda *, others: told.append(others))
+    queue = DeviceQueue(cast("Any", SimpleNamespace(products=products)))
+    order = MultiplyRequest(Problem(1, 1, 1), None, 0, 0, 0)
+    first, second = (QueuedProduct(queue, order, CancelToken(), False, threading.Event()) for _ in range(2))
+    queue.join(first)
+    assert told == [False]
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(queue.join, second)
+        until(lambda: told == [False, True])
+        queue.finish([])
+        joining.result(5)
+    assert told == [False, True, False]
+    queue.finish([])
 
 
 @pytest.mark.slow

@@ -45,6 +45,10 @@ class DeviceWorker(Protocol):
         """How many calls wait for their turn."""
         ...
 
+    def tell_waiting(self, *, others: bool) -> None:
+        """Have the call that runs see whether others wait for its end who have not come here yet."""
+        ...
+
     def start(self, until: Until = never) -> None:
         """Wait until it is ready."""
         ...

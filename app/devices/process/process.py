@@ -22,6 +22,7 @@ from app.devices.process.pickle_cache import PickleSender
 from app.devices.process.worker_main import GIB, Channel, DeadlinePage
 from app.devices.sandbox import Sandbox
 from app.devices.threads import PARKED
+from app.errors import ChildDied, ChildTimedOut, DeviceError
 from app.observability import logs
 
 _SENT: Final = {-signal.SIGKILL, -signal.SIGTERM}
@@ -29,15 +30,26 @@ _PROGRAM: Final = "from app.devices.process.worker_main import main; main()"
 
 
 class CallQueue(PriorityLock):
-    """The calls of a worker; the one that runs sees on the process's `page` whether others wait."""
+    """The calls of a worker; the one that runs sees on the process's `page` whether others wait for its end.
+
+    `has_others` says so of those that wait elsewhere; unless it is set they are taken to.
+    """
 
     page: DeadlinePage | None = None
-    _told = False
+    has_others = True
+    _told: bool | None = None
+
+    def tell(self, *, others: bool) -> None:
+        """Set `has_others`."""
+        with self._lock:
+            self.has_others = others
+            self._changed()
 
     def _changed(self) -> None:
-        if self.page is not None and self._told != bool(self._queue):
-            self._told = not self._told
-            self.page.mark_waited_for(self._told)
+        waits = self.has_others or bool(self._queue)
+        if self.page is not None and self._told != waits:
+            self._told = waits
+            self.page.mark_waited_for(waits)
 
 
 class WorkerProcess:
@@ -109,6 +121,13 @@ class WorkerProcess:
     def was_told_to_end(self) -> bool:
         """Whether the process ended by a signal from outside: ours, an operator's, or the OOM killer's."""
         return self._process.returncode in _SENT
+
+    def explained(self, error: ChildDied, *, ours: bool) -> DeviceError:
+        """The error of a call whose process has ended, with the cause of that; `ours`: this process had killed it."""
+        if self.hang is not None and not self.hang.is_outside:
+            return ChildTimedOut(f"{error.message} ({self.cause})", **error.facts)
+        is_outside = self.hang is not None or (self.was_told_to_end and not ours)
+        return ChildDied(f"{error.message} ({self.cause})", **error.facts, **({"outside": True} if is_outside else {}))
 
     def is_alive(self) -> bool:
         """Whether the process has not ended."""

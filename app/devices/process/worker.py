@@ -17,7 +17,7 @@ from app.devices.process.heartbeat import INTERVAL, Hang
 from app.devices.process.process import CallQueue, WorkerProcess
 from app.devices.process.worker_main import GLANCE, PAGE, CallStopped, DeadlinePage, Until, never, wait
 from app.devices.sandbox import Sandbox
-from app.errors import ChildDied, ChildLost, ChildTimedOut, Closing, DeviceError, TilewiseError
+from app.errors import ChildDied, ChildLost, Closing, DeviceError, TilewiseError
 
 _SHORT_LIFE: Final = 1.0  # seconds: a child that dies younger, and unused, is not replaced until somebody needs one
 _LOG: Final = logging.getLogger(__name__)
@@ -90,6 +90,10 @@ class Worker:
     def waiting(self) -> int:
         """How many calls wait for their turn."""
         return self._calls.waiting
+
+    def tell_waiting(self, *, others: bool) -> None:
+        """Have the call that runs see whether others wait for its end elsewhere; until told, they are taken to."""
+        self._calls.tell(others=others)
 
     def start(self, until: Until = never) -> None:
         """Wait until the worker is ready; raises as its setup did, or ChildDied, ChildTimedOut, Closing, Stopped."""
@@ -226,7 +230,7 @@ class Worker:
                 self._await_end(run)
             if isinstance(error, ChildDied):
                 self._raise_if_closed()
-                raise _explained(error, run, ours) from None
+                raise run.explained(error, ours=ours) from None
             raise
 
     def _await_end(self, run: WorkerProcess) -> None:
@@ -390,11 +394,3 @@ class Worker:
             elif self._run is not None:
                 self._run.kill()  # it was being started when the child was closed
             self._changed.notify_all()
-
-
-def _explained(error: ChildDied, run: WorkerProcess, ours: bool) -> DeviceError:
-    """The error of a call whose process has ended, with the cause of that; `ours`: this process had killed it."""
-    if run.hang is not None and not run.hang.is_outside:
-        return ChildTimedOut(f"{error.message} ({run.cause})", **error.facts)
-    is_outside = run.hang is not None or (run.was_told_to_end and not ours)
-    return ChildDied(f"{error.message} ({run.cause})", **error.facts, **({"outside": True} if is_outside else {}))

@@ -131,7 +131,7 @@ class DeviceQueue:
         self._lock = threading.Lock()
         self._waiting = FairQueue()
         self._running: list[QueuedProduct] = []
-        self._since = 0.0
+        self._since, self._told = 0.0, True
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._running)
@@ -149,6 +149,7 @@ class DeviceQueue:
             self._waiting.append(entry)
             if not self._running:
                 self._advance()
+            self._tell()
         entry.turn.wait()
         if entry.outcome is None and entry.token.is_cancelled:
             self._pass_on(entry)
@@ -199,5 +200,12 @@ class DeviceQueue:
     def _advance(self) -> None:
         """Make the first that waits the leader; called under the lock."""
         self._running, self._since = [self._waiting.popleft()] if self._waiting else [], monotonic()
+        self._tell()
         for one in self._running:
             one.turn.set()
+
+    def _tell(self) -> None:
+        """Have the worker know whether others wait; called under the lock."""
+        if self._told != bool(self._waiting):
+            self._told = not self._told
+            self.unit.products.tell_waiting(others=self._told)
