@@ -19,6 +19,7 @@ LARGE: Final = 2**20  # bytes that are worth waking a thread for: a third of a m
 _LEAST_MARK: Final = 2**19
 _MOST_MARK: Final = 2**21
 _MARK_SECONDS: Final = 0.002
+_TICK: Final = 1e-6  # a clock may not have gone on since
 _PATIENCE: Final = 0.02  # seconds in which a client must have moved a little, or its thread is given back
 _RATE: Final = 5e7  # bytes a second; slower clients stay with the event loop, which they take little of
 _ACROSS: Final = (socket.AF_INET, socket.AF_INET6)
@@ -72,7 +73,7 @@ class Turn:
 
     def _mark(self, took: float) -> int:
         """Bytes to wait for, of what is left: as many as come soon at the client's rate so far."""
-        soon = int(_MARK_SECONDS * self.moved / took) // _LEAST_MARK * _LEAST_MARK
+        soon = int(_MARK_SECONDS * self.moved / max(took, _TICK)) // _LEAST_MARK * _LEAST_MARK
         return min(self._nbytes - self.moved, max(_LEAST_MARK, min(_MOST_MARK, soon)))
 
     def _moved(self, connection: socket.socket) -> bool:

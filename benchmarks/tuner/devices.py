@@ -2,8 +2,8 @@
 
 python -m benchmarks.tuner.devices [--devices cuda] [--shapes 12] [--seconds 20] [--rounds 1] [--out FILE]
 
-Each run has a fresh database and a fresh cache of compiled kernels. Boards differ, so where the last two runs' winners
-do they are timed again, in turn, on the first device.
+Each run has a fresh database and a fresh cache of compiled kernels. Boards differ: where the
+winners of the last two runs are not the same they are timed again, in turn, on the first device.
 """
 
 from __future__ import annotations

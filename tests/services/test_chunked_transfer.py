@@ -95,6 +95,23 @@ def whole(placed: OperandBuffers) -> bool:
     return bool((placed.c.reshape(-1).view(np.uint64) == STAMP).all())
 
 
+def test_few_bytes_of_the_last_operand_are_left_to_the_product(two: Service) -> None:
+    with two.matmul.reserve(Problem(2048, 2048, 4104)) as placed:
+        transfer, a, b = placed.transfer, placed.a.nbytes, placed.b.nbytes
+        assert transfer is not None
+        assert transfer.ends("a") == [PIECE, 2 * PIECE, a], "another one is to come"
+        transfer.mark_received("a", a)
+        *ends, last = transfer.ends("b")
+        assert last == b
+        for end in ends:
+            transfer.mark_received("b", end)
+            while transfer.is_due:
+                transfer.upload_next()
+        assert 0 < a + b - transfer.uploaded_bytes(transfer.unit) < PIECE
+        transfer.mark_received("b", b)
+        assert not transfer.is_due
+
+
 @pytest.mark.slow
 def test_a_product_is_made_where_its_operands_are(two: Service) -> None:
     with landing(two) as (placed, passage):

@@ -41,7 +41,8 @@ class UploadOverlap:
         if transfer is not None:
             self._begin(transfer)
         start = 0
-        for end in [*range(PIECE, len(view), PIECE), len(view)]:
+        ends = transfer.ends(name) if transfer is not None else [*range(PIECE, len(view), PIECE), len(view)]
+        for end in ends:
             await body.fill(view[start:end])
             start = end
             if transfer is not None:

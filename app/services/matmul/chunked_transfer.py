@@ -28,6 +28,8 @@ LARGE: Final = 2**25
 # and the wakeups of a copy, of which many clients' would take turns at the interpreter's lock. A multiple of 4096, as
 # parts of buffers are.
 PIECE: Final = 2**26
+# The last bytes of the operands, which are copied with the product: few are waited for.
+_LAST: Final = 2**24
 # The first bytes of C that are copied, with the product: they leave while the others come.
 _FIRST: Final = 2**24
 # The same where C is compared with what the device made; then as many as are there. What is compared first leaves soon.
@@ -86,6 +88,15 @@ class ChunkedTransfer:
         """Whether there is a chunk to upload."""
         return self._next() is not None
 
+    def ends(self, name: str) -> list[int]:
+        """Up to which bytes an operand is received in turn: all of it at last, after what may be uploaded before."""
+        one = self._operands.get(name)
+        if one is None:
+            return []
+        beside = all(other.is_ready for other in self._operands.values() if other is not one)
+        most = one.nbytes - (_LAST if beside else 0)
+        return [*range(PIECE, most, PIECE), *([most] if 0 < most < one.nbytes else []), one.nbytes]
+
     def mark_received(self, name: str, nbytes: int) -> None:
         """Take note that an operand's first `nbytes` are in the slab."""
         if name in self._operands:
@@ -97,7 +108,7 @@ class ChunkedTransfer:
             operand = self._next() if self._is_open else None
             if operand is None:
                 return
-            piece = operand.next(PIECE)
+            piece = operand.next(min(PIECE, operand.ready - operand.copied))
             self._held[operand.key] = self.unit
             try:
                 operand.copied = self._call(self.unit, chunked_transfer.upload_chunk, piece)
@@ -185,11 +196,15 @@ class ChunkedTransfer:
         return key if key in self._held else None
 
     def _next(self) -> _Operand | None:
-        """The operand with a chunk to upload: a full one, or the last of one while another is still received."""
+        """The operand with a chunk to upload: a full one, or the last of one but for what comes with the product."""
         operands = self._operands.values()
         receiving = not all(one.is_ready for one in operands)
-        least = {one.key: 1 if receiving and one.is_ready else PIECE for one in operands}
-        return next((one for one in operands if one.ready - one.copied >= least[one.key]), None)
+
+        def least(one: _Operand) -> int:
+            early = one.nbytes - one.copied - (0 if receiving and one.is_ready else _LAST)
+            return min(PIECE, early) if early > 0 else PIECE
+
+        return next((one for one in operands if one.ready - one.copied >= least(one)), None)
 
     def _call(self, unit: Unit, function: Callable[..., int], piece: Chunk) -> int:
         found: int = unit.products.call(function, piece, priority=Priority.PRODUCT, deadline=_DEADLINE)

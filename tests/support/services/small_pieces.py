@@ -21,4 +21,5 @@ def used() -> Iterator[None]:
         patch.setattr(chunked_transfer, "PIECE", PIECE)
         patch.setattr(upload_overlap, "PIECE", PIECE)
         patch.setattr(chunked_transfer, "_FIRST", PIECE // 4)
+        patch.setattr(chunked_transfer, "_LAST", PIECE // 4)
         yield
