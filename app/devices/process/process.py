@@ -122,13 +122,6 @@ class WorkerProcess:
         """Whether the process ended by a signal from outside: ours, an operator's, or the OOM killer's."""
         return self._process.returncode in _SENT
 
-    def explained(self, error: ChildDied, *, ours: bool) -> DeviceError:
-        """The error of a call whose process has ended, with the cause of that; `ours`: this process had killed it."""
-        if self.hang is not None and not self.hang.is_outside:
-            return ChildTimedOut(f"{error.message} ({self.cause})", **error.facts)
-        is_outside = self.hang is not None or (self.was_told_to_end and not ours)
-        return ChildDied(f"{error.message} ({self.cause})", **error.facts, **({"outside": True} if is_outside else {}))
-
     def is_alive(self) -> bool:
         """Whether the process has not ended."""
         with self._lock:
@@ -191,3 +184,11 @@ def _spawn(
         start_new_session=True,
     )
     return process, process.stdout
+
+
+def explained(error: ChildDied, run: WorkerProcess, *, ours: bool) -> DeviceError:
+    """The error of a call whose process has ended, with the cause of that; `ours`: this process had killed it."""
+    if run.hang is not None and not run.hang.is_outside:
+        return ChildTimedOut(f"{error.message} ({run.cause})", **error.facts)
+    is_outside = run.hang is not None or (run.was_told_to_end and not ours)
+    return ChildDied(f"{error.message} ({run.cause})", **error.facts, **({"outside": True} if is_outside else {}))

@@ -14,7 +14,7 @@ from typing import Any, Final
 from app.devices.lease import Lease, LeaseTicket, Priority
 from app.devices.process.call import PendingCall, RemoteCall, logged_fault
 from app.devices.process.heartbeat import INTERVAL, Hang
-from app.devices.process.process import CallQueue, WorkerProcess
+from app.devices.process.process import CallQueue, WorkerProcess, explained
 from app.devices.process.worker_main import GLANCE, PAGE, CallStopped, DeadlinePage, Until, never, wait
 from app.devices.sandbox import Sandbox
 from app.errors import ChildDied, ChildLost, Closing, DeviceError, TilewiseError
@@ -230,7 +230,7 @@ class Worker:
                 self._await_end(run)
             if isinstance(error, ChildDied):
                 self._raise_if_closed()
-                raise run.explained(error, ours=ours) from None
+                raise explained(error, run, ours=ours) from None
             raise
 
     def _await_end(self, run: WorkerProcess) -> None:
