@@ -109,9 +109,16 @@ class SimulatedTuner:
     """In place of ShapeTuner: as many trials as the budget says, each a call of the worker and a row."""
 
     def __init__(
-        self, context: TuningContext, job_id: str, spec: TuneSpec, unit: Unit, problem: Problem, progress: ShapeProgress
+        self,
+        context: TuningContext,
+        job_id: str,
+        spec: TuneSpec,
+        unit: Unit,
+        problem: Problem,
+        progress: ShapeProgress,
+        _: object,
     ) -> None:
-        self.unit, self.problem, self.progress, self.inside = unit, problem, progress, 0.0
+        self.unit, self.problem, self.progress, self.inside, self.serves = unit, problem, progress, 0.0, True
         self._context, self._job_id, self._spec = context, job_id, spec
 
     def tune(self) -> BestRecord | None:
