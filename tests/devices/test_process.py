@@ -259,6 +259,25 @@ def test_an_offer_renews_the_deadline(make: Making) -> None:
 
 
 @pytest.mark.rotating
+def test_a_function_is_given_more_whenever_it_asks(make: Making, lease: Lease) -> None:
+    child, given = make(), iter([[1, 2], [3], []])
+    assert child.call(child_functions.sum_of_more, more=lambda: next(given)) == 6
+    assert next(given, None) is None
+    assert child.call(child_functions.sum_of_more) == 0, "nothing more is given to a call that has none"
+    assert lease.try_acquire(Priority.PRODUCT) is not None
+
+
+def test_what_fails_to_give_more_ends_the_call(make: Making) -> None:
+    child = make()
+
+    def fail() -> None:
+        raise LaunchFailed("nothing is left to give")
+
+    with pytest.raises(LaunchFailed, match="nothing is left"):
+        child.call(child_functions.sum_of_more, more=fail)
+    assert child.call(child_functions.sum_of_more, more=lambda: None) == 0, "it was replaced"
+
+
 def test_calls_wait_for_each_other_and_the_better_priority_goes_first(make: Making) -> None:
     child = make()
     child.start()

@@ -19,7 +19,7 @@ from app.main import opened
 from app.services.matmul import placement, tiling
 from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.matmul.device_queue import CancelToken
-from app.services.matmul.placement import TileQueue
+from app.services.matmul.placement import Dealt, TileQueue
 from app.services.service import Service
 from app.tuning.verify import tolerance
 from benchmarks.serving.two_cpus import two_cpus
@@ -218,26 +218,35 @@ def test_a_job_goes_on_where_a_device_is_lost_and_tells_what_each_made(two: Serv
 
 def test_a_queue_deals_neighbours_and_then_what_others_have_left() -> None:
     queue = TileQueue(8, 2)
-    (first,) = queue.take(0)
+    first = queue.take(0)
+    assert first is not None
     assert (first.number, first.after, first.is_last) == (0, (1, 2, 3), False)
-    taken = [each.number for _ in range(6) for each in queue.take(1)]
+    taken = [each.number for _ in range(6) if (each := queue.take(1))]
     assert taken == [4, 5, 6, 7, 3, 2], "what is sure to follow another is not taken"
     queue.leave(0, ChildDied("lost"))
     queue.give_back(0, [0])
-    again = [each.number for _ in range(2) for each in queue.take(1)]
+    again = [each.number for _ in range(2) if (each := queue.take(1))]
     assert sorted(again) == [0, 1]
     queue.made(8)
-    assert queue.take(1) == []
+    assert queue.take(1) is None
     with pytest.raises(ChildDied):
         queue.leave(1, ChildDied("lost"))
 
 
-def test_tiles_dealt_together_are_sure_to_follow_and_come_again_where_they_did_not() -> None:
+def of_a_call(queue: TileQueue, most: int) -> list[Dealt]:
+    """A tile and those that follow it."""
+    first = queue.take(0)
+    assert first is not None
+    return [first, *queue.take_more(0, most - 1)]
+
+
+def test_tiles_that_follow_are_sure_to_and_come_again_where_they_were_not_made() -> None:
     queue = TileQueue(6, 1)
-    dealt = queue.take(0, 4)
+    dealt = of_a_call(queue, 4)
     assert [each.number for each in dealt] == [0, 1, 2, 3]
     assert not any(each.is_last for each in dealt)
     queue.put_back(0, dealt[2:])
-    again = queue.take(0, 9)
+    again = of_a_call(queue, 9)
+    assert queue.take_more(0, 1) == []
     assert [each.number for each in again] == [2, 3, 4, 5]
     assert [each.is_last for each in again] == [False, False, False, True]

@@ -151,9 +151,9 @@ class Walks:
         self.device.slab = np.frombuffer(slab, np.uint8).ctypes.data
         held, queue, made = WorkerContext(cast("Any", self.device), memoryview(slab)), TileQueue(len(walk), 1), 0
         while made < len(walk):
-            dealt = queue.take(0, TOGETHER)
-            works = []
-            for each in dealt:
+            first, works = queue.take(0), list[TileWork]()
+            assert first is not None
+            for each in (first, *queue.take_more(0, TOGETHER - 1)):
                 buffers = walk.buffers(each.number, each.after, is_last=each.is_last)
                 assert buffers.tile is not None
                 launch = cast("Launch", _Launch(buffers.problem))

@@ -41,9 +41,10 @@ class RemoteCall:
         stage: str | None = None,
         leased: bool = False,
         until: Until = never,
+        more: Callable[[], Any] | None = None,
     ) -> None:
         self._name, self._run, self._lease, self._priority = name, run, lease, priority
-        self._until = until
+        self._until, self._more = until, more
         self._stage, self._leased = stage, leased
         self._spans = PhaseSpans(name)
         self._ticket: LeaseTicket | None = None
@@ -141,6 +142,9 @@ class RemoteCall:
         if kind == "phase":
             self._stage = detail
             self._spans.enter(detail)
+        elif kind == "more":
+            found = None if self._more is None else self._more()
+            self._run.channel.send_bytes(self._run.sender.dumps(found))
         else:
             self.close()
         if kind in {"lease", "offer"}:

@@ -61,8 +61,9 @@ class DeviceWorker(Protocol):
         deadline: float = 60.0,
         leased: bool = False,
         until: Until = never,
+        more: Callable[[], Any] | None = None,
     ) -> Any:
-        """Run a function in it."""
+        """Run a function in it, which may ask for what `more` gives, or nobody asks."""
         ...
 
     def begin(

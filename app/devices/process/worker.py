@@ -107,10 +107,12 @@ class Worker:
         deadline: float = 60.0,
         leased: bool = False,
         until: Until = never,
+        more: Callable[[], Any] | None = None,
     ) -> Any:
         """Run `function(state, link, *arguments)` in the worker and return its value; calls wait for each other.
 
-        With `leased` the function starts with the lease if the device is free, without a request for it.
+        With `leased` the function starts with the lease if the device is free, without a request for it. What `more`
+        gives, here, is the value of `link.more()` there, each time.
 
         `deadline` seconds hold until the function names its first phase. Our errors that it raises are raised here;
         facts `fatal=True` also replace the process. Raises InternalError for others, whose traces are logged,
@@ -125,7 +127,7 @@ class Worker:
             run = self._ready(until)
             with run.using:
                 run.used = True
-                call = RemoteCall(self.name, run, self._lease, priority, leased=leased, until=until)
+                call = RemoteCall(self.name, run, self._lease, priority, leased=leased, until=until, more=more)
                 return self._run_call(call, run, partial(call.hold, function, arguments, deadline))
 
     @contextmanager

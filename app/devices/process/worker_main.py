@@ -193,10 +193,15 @@ class WorkerLink:
         self._channel, self._page, self._flag = channel, deadline_page, flag
         self._leased = self._granted = False
         self._limit = MemoryLimit()
+        self._receiver = PickleReceiver()
 
     def prepare(self) -> None:
         """Open what limits need, before the process enters its sandbox."""
         self._limit.prepare()
+
+    def loads(self, message: bytes) -> Any:
+        """The value of a message, each of which is to be read here, in order."""
+        return self._receiver.loads(message)
 
     def begin(self, granted: bool) -> None:
         """A function is about to run; `granted` says that it has the device already, for the first lease it takes."""
@@ -268,6 +273,11 @@ class WorkerLink:
         elif self._page.memory[0]:
             self._limit.lift()
             self._page.bound(0, 0)
+
+    def more(self) -> Any:
+        """What the caller gives beside the arguments, now; None if that is nothing."""
+        self._tell("more")
+        return self.loads(self._channel.recv_bytes())
 
     def offer(self, deadline: float) -> None:
         """Between two launches: renew the lease's deadline; hand the device over first to a better priority."""
@@ -343,7 +353,7 @@ def _watch_lifeline(lifeline: int) -> None:
 
 def _serve(channel: Channel, link: WorkerLink, failure: TilewiseError | None = None) -> None:
     """Set up, say so, then answer one call after another until the connection ends; a failure is the first answer."""
-    state, receiver = list[Any](), PickleReceiver()
+    state = list[Any]()
 
     def set_up(setup: Callable[..., Any], *arguments: Any) -> None:
         if failure is not None:
@@ -353,15 +363,15 @@ def _serve(channel: Channel, link: WorkerLink, failure: TilewiseError | None = N
     def run(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(state[0], link, *arguments)
 
-    channel.send_bytes(_answer(link, set_up, receiver, channel.recv_bytes()))
+    channel.send_bytes(_answer(link, set_up, channel.recv_bytes()))
     while state:
-        channel.send_bytes(_answer(link, run, receiver, channel.recv_bytes()))
+        channel.send_bytes(_answer(link, run, channel.recv_bytes()))
 
 
-def _answer(link: WorkerLink, run: Callable[..., Any], receiver: PickleReceiver, request: bytes) -> bytes:
+def _answer(link: WorkerLink, run: Callable[..., Any], request: bytes) -> bytes:
     """Whatever happens is an answer: a value, an error of ours, or the text of any other."""
     try:
-        function, arguments, granted, caller = receiver.loads(request)
+        function, arguments, granted, caller = link.loads(request)
         request_context.assign(None if caller is None else request_context.remote(*caller))
         link.begin(granted)
         return pickle.dumps(("done", run(function, *arguments)))

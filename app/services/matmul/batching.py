@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from time import monotonic, perf_counter
 from typing import Final, TypeAlias
@@ -21,7 +21,7 @@ from app.devices.lease import Priority
 from app.devices.process import CallStopped, PendingCall
 from app.errors import Cancelled, DeviceError, TilewiseError
 from app.services.matmul.device_cache import DeviceCacheDirectory
-from app.services.matmul.device_queue import CancelToken, DeviceQueue, QueuedProduct
+from app.services.matmul.device_queue import CancelToken, DeviceQueue, More, QueuedProduct
 from app.worker.serving import batched
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels import CATALOGUE
@@ -77,26 +77,37 @@ class DynamicBatcher:
         return min(units, key=ends)
 
     def run(
-        self, unit: Unit, request: MultiplyRequest, token: CancelToken, principal: str = ""
+        self, unit: Unit, request: MultiplyRequest, token: CancelToken, principal: str = "", more: More | None = None
     ) -> tuple[MultiplyResult, int]:
         """Wait for the turn and make the product, in a batch if that is faster; gives the result, and the batch's size.
 
         The seconds are the launch's, of the whole batch; a launch that declined made nothing. A product with a resident
-        operand, which need not be uploaded, is made alone. Raises Cancelled, and what `product.multiply` raises.
+        operand, which need not be uploaded, is made alone; a tile with those that there are `more` of. Raises
+        Cancelled, and what `product.multiply` raises.
         """
         small = request.launch is not None and request.problem.bytes <= _SMALL and request.keys == (None, None, None)
         small = small and request.tile is None and request.sketch is None
         queue = self._queues[unit.device.id]
         may_batch = small and self._max_batch > 1
         entry = QueuedProduct(queue, request, token, may_batch, threading.Event(), principal=principal)
-        if len(self._queues) > 1:
-            parts = request, *request.following
-            entry.seconds = sum(self._costs.forecast(unit.device, each.launch, each.problem) for each in parts)
+        entry.more = None if more is None else partial(self._more, entry, more)
+        self._expect(entry, request)
         try:
             queue.join(entry)
             return entry.outcome or self._run_leader(queue, entry)
         finally:
             token.left(entry)
+
+    def _more(self, entry: QueuedProduct, more: More) -> tuple[MultiplyRequest, ...]:
+        requests = more()
+        self._expect(entry, *requests)
+        return requests
+
+    def _expect(self, entry: QueuedProduct, *requests: MultiplyRequest) -> None:
+        """Forecast what an entry will take, where others choose between devices."""
+        if len(self._queues) > 1:
+            device = entry.queue.unit.device
+            entry.seconds += sum(self._costs.forecast(device, each.launch, each.problem) for each in requests)
 
     def begin(self, unit: Unit, request: MultiplyRequest) -> PendingCall[MultiplyResult] | None:
         """Begin a product without waiting; None if the queue is not empty, or the worker is busy."""
@@ -135,7 +146,7 @@ class DynamicBatcher:
         entry.token.begun()
         started = perf_counter()
         try:
-            result = self._cache.multiply(unit, entry.request, DEADLINE, entry.token.until)
+            result = self._cache.multiply(unit, entry.request, DEADLINE, entry.token.until, entry.more)
         except CallStopped:
             raise Cancelled("the product was cancelled") from None
         return self._learn(unit, entry.request, result, started)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Final
@@ -64,7 +64,7 @@ class OperandBuffers:
 
     A resident operand is not uploaded: its view is empty. `keys` are those of resident matrices, `pending_result` is C
     if it stays resident. `stacked` operands came as a batch, be it of one. A large product has a `transfer`; of a
-    `tile` of a `whole` product the views are that one's, and the tiles `following` it may be made with it. One whose
+    `tile` of a `whole` product the views are that one's, and `more` deals the tiles that may be made with it. One whose
     certificate begins while its operands arrive has a `certifier`.
     """
 
@@ -82,7 +82,7 @@ class OperandBuffers:
     tile: TileTransfer | None = None
     plan: ProductPlan = WHOLE
     certifier: Certifier | None = None
-    following: tuple[OperandBuffers, ...] = ()
+    more: Callable[[], Sequence[OperandBuffers]] | None = None
     whole: Problem | None = None
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 from time import sleep
@@ -46,11 +46,18 @@ class DeviceCacheDirectory:
         self._lock = threading.Lock()
         self._sweeping = False
 
-    def multiply(self, unit: Unit, request: MultiplyRequest, deadline: float, until: Until = never) -> MultiplyResult:
-        """Make a product in a serving worker, `until` then; raises as its call does."""
-        complete = self._complete(unit, request)
+    def multiply(
+        self,
+        unit: Unit,
+        request: MultiplyRequest,
+        deadline: float,
+        until: Until = never,
+        more: Callable[[], tuple[MultiplyRequest, ...]] | None = None,
+    ) -> MultiplyResult:
+        """Make a product in a serving worker, `until` then, with the tiles that `more` gives; raises as its call."""
+        complete, given = self._complete(unit, request), Priority.PRODUCT
         result: MultiplyResult = unit.products.call(
-            product.multiply, complete, priority=Priority.PRODUCT, deadline=deadline, leased=True, until=until
+            product.multiply, complete, priority=given, deadline=deadline, leased=True, until=until, more=more
         )
         return self._update(unit, request, result)
 

@@ -15,6 +15,7 @@ from app.devices.process import NEVER, CallLimit
 from app.errors import Cancelled
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
 
+More = Callable[[], tuple[MultiplyRequest, ...]]  # gives the tiles that a worker asks for while it makes one
 _GRACE: Final = 0.8  # seconds that the launch of a product has to end once it is cancelled: a new worker takes two
 
 
@@ -74,6 +75,7 @@ class QueuedProduct:
     outcome: tuple[MultiplyResult, int] | None = None
     principal: str = ""
     seconds: float = 0.0  # that it is forecast to take, where there are several devices to choose from
+    more: More | None = None
 
 
 class FairQueue:

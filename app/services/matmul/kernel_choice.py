@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from threading import Lock
 from time import perf_counter
 from typing import Final
 
@@ -30,8 +28,9 @@ from app.services.best.lookup import BestConfigs, covering, default_launch
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
 from app.services.matmul.buffers import OperandBuffers, Product
+from app.services.matmul.builds import PendingBuilds
 from app.services.tuning.trial_runner import kind_of
-from app.worker.serving.launch_class import LaunchClass, class_of
+from app.worker.serving.launch_class import COMPILING
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels import CATALOGUE
 from kernels.cost_model import predict
@@ -40,67 +39,11 @@ from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
-_MOST: Final = 2  # classes that are built at a time, for each that the device's compilers build at once
-_REMEMBERED: Final = 4096  # classes
 _LOG: Final = logging.getLogger(__name__)
-_SLOWER: Final = 8.0  # times the slowest build that was seen to end: one that takes longer is taken for hung
-_FIRST: Final = 60.0  # seconds for a build while none has been seen to end
-_LONGEST: Final = 120.0
 _BUILD: Final = 0.5  # seconds that a build takes at least, roughly
+_KNOWN: Final = 4096  # launches of tiles that are remembered
 _USUAL: Final = 256  # the size of the problems whose defaults are verified at the start
 _STAGES: Final = {"multiply": "launch", "verify_class": "launch"}  # a call that named no phase was launching
-
-
-class PendingBuilds:
-    """The launch classes that serving workers have built, and those that products wait for; safe from any thread.
-
-    A class takes a second or more to compile, and a device's products are made one after the other: where many classes
-    come at once, as after a start, the last would wait for all of them. So few are built at a time.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._built: dict[str, tuple[int, set[LaunchClass]]] = {}  # by device: those of a generation of its worker
-        self._pending: dict[str, Counter[LaunchClass]] = {}
-
-    def is_built(self, unit: Unit, launch: Launch) -> bool:
-        """Whether the serving worker of now has built a launch's class."""
-        generation, built = self._built.get(unit.device.id, (-1, set()))
-        return generation == unit.products.generation and class_of(launch) in built
-
-    def learn(self, unit: Unit, launch: Launch | None) -> None:
-        """Learn that the serving worker has built a launch's class."""
-        if launch is None or self.is_built(unit, launch):
-            return
-        with self._lock:
-            generation, built = self._built.get(unit.device.id, (-1, set()))
-            if generation != unit.products.generation or len(built) >= _REMEMBERED:
-                built = set()
-            self._built[unit.device.id] = unit.products.generation, built | {class_of(launch)}
-
-    @contextmanager
-    def place(self, unit: Unit, launch: Launch | None) -> Iterator[bool]:
-        """Whether a product may have its launch built, inside the block: not while enough other classes are."""
-        if launch is None or self.is_built(unit, launch):
-            yield True
-            return
-        kind = class_of(launch)
-        with self._lock:
-            pending = self._pending.setdefault(unit.device.id, Counter())
-            has_place = kind in pending or len(pending) < _MOST * unit.width
-            if has_place:
-                pending[kind] += 1
-        try:
-            yield has_place
-        finally:
-            if has_place:
-                self._leave(pending, kind)
-
-    def _leave(self, pending: Counter[LaunchClass], kind: LaunchClass) -> None:
-        with self._lock:
-            pending[kind] -= 1
-            if not pending[kind]:
-                del pending[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +51,7 @@ class KernelChoice:
     """A kernel by name, its launch (None for the vendor's library), and how exact the answer is that named it.
 
     `problem` is what is computed: the one asked for, or the same in strict precision, for the reason `declined`. That
-    of a tile has the choices of those `following` that are made with it.
+    of a tile has the `feed` of those that may be queued behind it.
     """
 
     kernel: str
@@ -116,19 +59,22 @@ class KernelChoice:
     match: str
     problem: Problem
     declined: str | None = None
-    following: tuple[KernelChoice, ...] = ()
+    feed: TileFeed | None = None
 
     @property
     def may_follow(self) -> bool:
         """Whether it needs no answer before the launch that is queued next."""
         return self.launch is not None and self.launch.verdict_at is None
 
+    @property
+    def had_following(self) -> bool:
+        """Whether its worker was given other tiles, too."""
+        return self.feed is not None and bool(self.feed.choices)
+
     def request(self, buffers: OperandBuffers, allowed: float) -> MultiplyRequest:
         """What is asked of a serving worker."""
-        after = (choice.request(each, allowed) for each, choice in zip(buffers.following, self.following, strict=False))
         request = MultiplyRequest(self.problem, self.launch, *buffers.offsets, buffers.keys, allowed=allowed)
-        following = tuple(after) if self.following else ()
-        return replace(request, tile=buffers.tile, following=following, sketch=buffers.asked_sketch)
+        return replace(request, tile=buffers.tile, has_more=self.feed is not None, sketch=buffers.asked_sketch)
 
     def product(self, unit: Unit, result: MultiplyResult, together: int, started: float, build: float = 0.0) -> Product:
         """What made a product: `together` is its batch, `started` when it was asked for, by perf_counter.
@@ -140,6 +86,7 @@ class KernelChoice:
             phases = {"build": result.build + build, **phases}
         after = sum(each.spent for each in result.following)
         waited, launch = perf_counter() - started - sum(phases.values()) - after, self.launch
+        given = self.feed.choices if self.feed is not None else []
         instructions = CATALOGUE[self.kernel].instructions if launch else ""
         return Product(
             unit.device,
@@ -153,7 +100,7 @@ class KernelChoice:
             self.declined,
             following=tuple(
                 choice.product(unit, made, 1, perf_counter())
-                for choice, made in zip(self.following, result.following, strict=False)
+                for choice, made in zip(given, result.following, strict=False)
             ),
         )
 
@@ -163,6 +110,41 @@ class KernelChoice:
             return CATALOGUE[self.launch.kernel].computed_precision(self.launch.problem)
         precision = self.problem.precision
         return "strict" if precision == "tf32" and not device.limits.tensor_tf32 else precision
+
+
+class TileFeed:
+    """Gives a worker the tiles that follow the one it makes, whenever it asks, as requests of its.
+
+    `choices` are those of all that it was given; there is none after a tile that may not be queued behind another.
+    """
+
+    def __init__(
+        self, more: Callable[[], Sequence[OperandBuffers]], choose: Callable[[OperandBuffers], KernelChoice | None]
+    ) -> None:
+        """`more` deals the next tiles; `choose` gives None for one that may not be queued, and may raise."""
+        self.choices: list[KernelChoice] = []
+        self._more, self._choose, self._is_open = more, choose, True
+        self._known: dict[Problem, KernelChoice | None] = {}
+
+    def __call__(self) -> tuple[MultiplyRequest, ...]:
+        """The next tiles; none where the worker's answer is waited for."""
+        requests = list[MultiplyRequest]()
+        for tile in self._more() if self._is_open else ():
+            choice = self._choice(tile)
+            if choice is None:
+                self._is_open = False
+                break
+            self.choices.append(choice)
+            requests.append(choice.request(tile, COMPILING))
+        return tuple(requests)
+
+    def _choice(self, tile: OperandBuffers) -> KernelChoice | None:
+        if tile.problem not in self._known:
+            found = None
+            with suppress(TilewiseError):  # it is raised where the tile is asked for alone
+                found = self._choose(tile)
+            self._known[tile.problem] = found
+        return self._known[tile.problem]
 
 
 @dataclass(slots=True)
@@ -249,18 +231,16 @@ class KernelSelector:
         is_held = self._quarantine.holds(unit.device, found.kernel, found.config, problem) is not None
         return answer if is_held else replace(found, launch=launch)
 
-    def with_following(
-        self, choice: KernelChoice, buffers: OperandBuffers, unit: Unit, kernel: str | None, builds: PendingBuilds
-    ) -> KernelChoice:
-        """The choice of a tile with those of tiles that may be queued behind it, until the first that may not."""
-        choices, known = list[KernelChoice](), dict[Problem, KernelChoice]()
-        for each in buffers.following if choice.may_follow else ():
-            found = known.get(each.problem) or self.choose(each.problem, unit, kernel, whole=each.whole)
-            known[each.problem] = found
-            if not found.may_follow or (found.launch and not builds.is_built(unit, found.launch)):
-                break
-            choices.append(found)
-        return replace(choice, following=tuple(choices))
+    def feed(
+        self, more: Callable[[], Sequence[OperandBuffers]], unit: Unit, kernel: str | None, builds: PendingBuilds
+    ) -> TileFeed:
+        """Gives a device's worker the tiles that there are `more` of, until the first that may not be queued."""
+
+        def choose(tile: OperandBuffers) -> KernelChoice | None:
+            found = self.choose(tile.problem, unit, kernel, whole=tile.whole)
+            return found if found.may_follow and found.launch and builds.is_built(unit, found.launch) else None
+
+        return TileFeed(more, choose)
 
     def below(self, problem: Problem, unit: Unit, failed: Collection[tuple[str, Config]]) -> KernelChoice:
         """What is left once some kernels' configs have failed to make a product; raises Unsupported."""
@@ -301,7 +281,7 @@ class KernelSelector:
         return KernelChoice(name, launch, "default", problem, declined)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_KNOWN)
 def _launch(kernel: str, config: Config, problem: Problem, device: Device) -> Launch | None:
     """The launch of a problem by another one's config; None where the space refuses that."""
     try:
@@ -320,25 +300,6 @@ def _by_vendor(problem: Problem) -> tuple[Problem, str | None]:
     if problem.precision != "emulated":
         return problem, None
     return strictly(problem), "the vendor's library computes it strictly"
-
-
-class BuildDeadlines:
-    """How long a device's builds may take, by what they took so far; safe from any thread."""
-
-    def __init__(self) -> None:
-        self._slowest: dict[str, float] = {}
-        self._lock = Lock()
-
-    def learn(self, unit: Unit, seconds: float) -> None:
-        """Learn how long a compilation with its verification took."""
-        if seconds:
-            with self._lock:
-                self._slowest[unit.device.id] = max(seconds, self._slowest.get(unit.device.id, 0.0))
-
-    def seconds(self, unit: Unit, least: float) -> float:
-        """Seconds for the next one, `least` or more."""
-        slowest = self._slowest.get(unit.device.id)
-        return _FIRST if slowest is None else min(_LONGEST, max(least, _SLOWER * slowest))
 
 
 class ServingFailures:

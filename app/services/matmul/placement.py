@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Final, Literal
@@ -38,11 +39,9 @@ _LINK: Final = 4e10
 _MEANWHILE: Final = 1.25
 _SEEN: Final = 128  # tiles among which a device's next panels are looked for
 _DEATHS: Final = 2  # of a device's process in turn, from outside, after which the others go on without it
-# Tiles that a worker is asked for together, by the platforms whose copies go on beside launches: it pauses after them,
-# and before where they take long. At first they are few, then four times as many: the first ones wait for their panels,
-# which come on beside the pauses.
-_TOGETHER: Final = {"cuda": 128}
-_AT_FIRST: Final = 4
+# Tiles that a worker is given at once, at most, by the platforms whose copies go on beside launches: it asks for them
+# while another is made. At first they are fewer, as those are small and soon made.
+_TOGETHER: Final = {"cuda": 8}
 Make = Callable[[OperandBuffers, Unit], Product]
 
 
@@ -138,20 +137,21 @@ class TileQueue:
         self._stopped: BaseException | None = None
         self._changed = threading.Condition()
 
-    def take(self, device: int, most: int = 1) -> list[Dealt]:
-        """A tile, and so many with it at `most` as are sure to follow; waits where others may still give theirs back.
+    def take(self, device: int) -> Dealt | None:
+        """A tile; waits where others may still give theirs back. None once all are made, or there was an end."""
+        with self._changed:
+            while self._unmade and self._stopped is None:
+                number = self._pop(device)
+                if number is not None:
+                    return self._dealt(device, number)
+                self._changed.wait()
+        return None
 
-        Empty once all are made, or there was an end.
-        """
+    def take_more(self, device: int, most: int) -> list[Dealt]:
+        """So many tiles at `most` as are sure to follow the one that was taken last; none after an end."""
         dealt = list[Dealt]()
         with self._changed:
-            while not dealt and self._unmade and self._stopped is None:
-                number = self._pop(device)
-                if number is None:
-                    self._changed.wait()
-                else:
-                    dealt.append(self._dealt(device, number))
-            while dealt and len(dealt) < most and device in self._next:
+            while len(dealt) < most and device in self._next and self._stopped is None:
                 dealt.append(self._dealt(device, self._next.pop(device)))
         return dealt
 
@@ -254,14 +254,16 @@ class _DeviceTiles:
         self._walk, self._queue, self._make = walk, queue, make
         self._index, self._unit = index, walk.units[index]
         self._in_flight: tuple[Dealt, Product, int] | None = None  # with the generation of the worker that holds its C
-        self._deaths, self._most = 0, min(_AT_FIRST, _TOGETHER.get(self._unit.device.platform, 1))
+        self._deaths, self._most = 0, 1
 
     def make(self, made: list[Product]) -> None:
         """Make tiles until none is left, or the device takes no more; raises as TileMaker.product."""
-        while dealt := self._queue.take(self._index, self._most):
-            worker = self._unit.products.generation
+        while first := self._queue.take(self._index):
+            worker, dealt = self._unit.products.generation, [first]
+            is_fed = self._unit.device.platform in _TOGETHER
+            more = partial(self._more, dealt) if is_fed else None
             try:
-                part = self._make(self._buffers(dealt), self._unit)
+                part = self._make(replace(self._buffers(first), more=more), self._unit)
             except DeviceError as error:
                 self._lose(dealt)
                 if not self._goes_on(error):
@@ -270,15 +272,19 @@ class _DeviceTiles:
                     return
             else:
                 parts = [replace(part, following=()), *part.following]
-                most = 4 * len(parts) if len(parts) == len(dealt) else len(parts) * 5 // 4 + 1
-                self._most = min(_TOGETHER.get(self._unit.device.platform, 1), most)
                 self._queue.put_back(self._index, dealt[len(parts) :])
                 self._keep(dealt[: len(parts)], parts, worker, made)
 
-    def _buffers(self, dealt: Sequence[Dealt]) -> OperandBuffers:
-        """The buffers of a tile, with those of the tiles dealt with it."""
-        first, *more = (self._walk.buffers(each.number, each.after, is_last=each.is_last) for each in dealt)
-        return replace(first, following=tuple(more))
+    def _more(self, dealt: list[Dealt]) -> list[OperandBuffers]:
+        """The buffers of the next tiles, which are added to the `dealt` ones."""
+        found = self._queue.take_more(self._index, self._most)
+        self._most = min(_TOGETHER[self._unit.device.platform], 2 * self._most)
+        dealt += found
+        return [self._buffers(each) for each in found]
+
+    def _buffers(self, dealt: Dealt) -> OperandBuffers:
+        """The buffers of a tile."""
+        return self._walk.buffers(dealt.number, dealt.after, is_last=dealt.is_last)
 
     def _keep(self, dealt: Sequence[Dealt], parts: Sequence[Product], worker: int, made: list[Product]) -> None:
         """Count what is there now. A worker that was replaced has not copied back what it had to."""

@@ -24,16 +24,15 @@ from app.services.best.quarantine import Quarantine
 from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.matmul.batching import BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import NOWHERE, OperandBuffers, Product
+from app.services.matmul.builds import BuildDeadlines, PendingBuilds
 from app.services.matmul.certificates.certificate import Certifier
 from app.services.matmul.chunked_transfer import LARGE, ChunkedTransfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.device_queue import CancelToken
 from app.services.matmul.kernel_choice import (
-    BuildDeadlines,
     FailedAttempts,
     KernelChoice,
     KernelSelector,
-    PendingBuilds,
     ServingFailures,
     another_may_do,
     strictly,
@@ -288,7 +287,7 @@ class MatmulService:
                         choice = self._selector.lowest(choice, unit) or choice
                     result, together = self._launch_with_retry(buffers, unit, choice, token, attempts)
             except DeviceError as error:
-                if choice.following and not buffers.is_lost_tile(error):
+                if choice.had_following and not buffers.is_lost_tile(error):
                     attempts.is_alone = True  # whose fault it was shows then
                     continue
                 kind = self.failures.record(unit, choice.launch, error)
@@ -316,8 +315,9 @@ class MatmulService:
         """The next kernel to try; raises the first failure if none is left."""
         if attempts.first is None:
             choice = self._selector.choose(problem, unit, kernel, whole=buffers.whole)
-            may_follow = buffers.following and not attempts.is_alone
-            return self._selector.with_following(choice, buffers, unit, kernel, self._builds) if may_follow else choice
+            if buffers.more is None or attempts.is_alone or not choice.may_follow:
+                return choice
+            return replace(choice, feed=self._selector.feed(buffers.more, unit, kernel, self._builds))
         with suppress(Unsupported):
             return self._selector.below(problem, unit, attempts.configs)
         if problem.precision == "emulated":
@@ -346,7 +346,7 @@ class MatmulService:
         attempts.seconds += self._prepare(unit, choice.launch, allowed)
         request, transfer = choice.request(buffers, allowed), buffers.transfer
         request = transfer.attach_to(request, unit) if transfer else request
-        result, together = self._batcher.run(unit, request, token, buffers.principal)
+        result, together = self._batcher.run(unit, request, token, buffers.principal, choice.feed)
         self._builds.learn(unit, choice.launch)
         buffers.take_sketch(result)
         if transfer and not result.decline_flags:

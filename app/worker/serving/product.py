@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import perf_counter
@@ -18,6 +18,7 @@ from app.worker.serving.device_memory import DeviceBufferCache, TileTransfer, by
 from app.worker.serving.launch_class import COMPILING, built
 from app.worker.serving.sketch import DeviceSketch, SketchMaker, SketchRequest
 from app.worker.serving.tile_pipeline import TilePipeline, TileWork, run
+from app.worker.state import ProgramCache
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.device import Device
@@ -41,7 +42,7 @@ class MultiplyRequest:
     the keys `uploaded`, only what is missing is copied; with a `result_key`, C stays on the device under it, but for
     its first `result_head` bytes, which are copied back. At a launch's first use `allowed` seconds are for its
     compilation, and as many for its verification. A `tile` of a larger product says where its operands lie in place of
-    the offsets, and has the tiles `following` that are made with it.
+    the offsets; if it `has_more`, the caller gives those that are made with it.
     """
 
     problem: Problem
@@ -57,14 +58,14 @@ class MultiplyRequest:
     result_head: int = 0
     allowed: float = COMPILING
     tile: TileTransfer | None = None
-    following: tuple[MultiplyRequest, ...] = ()
+    has_more: bool = False
     sketch: SketchRequest | None = None
 
     def __reduce_ex__(self, _: Any) -> tuple[Callable[..., MultiplyRequest], tuple[Any, ...]]:
         """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
         launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
         rest = self.keys, self.budget, self.evict, self.uploaded, self.result_key, self.result_head, self.allowed
-        return _request, (launch, self.a, self.b, self.c, *rest, self.tile, self.following, self.sketch)
+        return _request, (launch, self.a, self.b, self.c, *rest, self.tile, self.has_more, self.sketch)
 
 
 @lru_cache(_KNOWN)
@@ -151,17 +152,17 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
 
 def _multiply_tiles(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) -> MultiplyResult:
     """The same for a tile and those that follow it."""
-    parts = request, *request.following
-    programs, seconds = zip(*(_program(held, link, each) for each in parts), strict=True)
+    program, build = _program(held, link, request)
+    tiles = _GivenTiles(held, link, request, program)
     with link.lease(deadline(held.backend, request), last=True):
         try:
-            made = _tiles_made(held, link, parts, programs)
+            made = _tiles_made(held, link, tiles)
         except LaunchFailed as error:
             needed = () if request.tile is None else request.tile.needed
             if error.facts.get("fatal", True) or not _made_room(held, request, needed):
                 raise
-            made = _tiles_made(held, link, parts, programs)
-    return replace(made, build=sum(seconds))
+            made = _tiles_made(held, link, tiles)
+    return replace(made, build=build)
 
 
 def _made_room(held: WorkerContext, request: MultiplyRequest, needed: Collection[int | None]) -> bool:
@@ -190,22 +191,54 @@ def _program(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
     return (None, 0.0) if request.launch is None else built(held, link, request.launch, request.allowed)
 
 
-def _tiles_made(
-    held: WorkerContext, link: WorkerLink, parts: Sequence[MultiplyRequest], programs: Sequence[Program | None]
-) -> MultiplyResult:
-    """Make a tile and those that follow it; raises LaunchFailed, and CallStopped between two."""
-    pairs, cache = zip(parts, programs, strict=True), buffer_cache_of(held)
-    works = [TileWork(each.problem, each.launch, program, each.tile) for each, program in pairs if each.tile]
-    allowed = [deadline(held.backend, each) for each in parts]
+class _GivenTiles:
+    """The tiles of a call: the first, and those that the caller gives when they are wanted, while it is made."""
 
-    def begin(number: int) -> None:
-        if number:  # the one before may run still
-            link.offer(allowed[number - 1] + allowed[number])
+    def __init__(self, held: WorkerContext, link: WorkerLink, first: MultiplyRequest, program: Program | None) -> None:
+        self._held, self._link, self._has_more = held, link, first.has_more
+        self._allowed: list[float] = []  # seconds of each
+        self._works: list[TileWork] = []
+        self._add(first, program)
+
+    def __iter__(self) -> Iterator[TileWork]:
+        """Each tile in turn, from the first one on; those that are known are not asked for again."""
+        number = 0
+        while number < len(self._works) or self._has_more:
+            if number == len(self._works):
+                self._ask()
+            yield from self._works[number:]
+            number = len(self._works)
+
+    def begin(self, number: int) -> None:
+        """A tile is about to be made, while the one before may run still; raises CallStopped."""
+        if number:
+            self._link.offer(self._allowed[number - 1] + self._allowed[number])
+
+    def _ask(self) -> None:
+        """Ask for others, up to one whose launch is not built: the device would wait meanwhile."""
+        requests: tuple[MultiplyRequest, ...] = self._link.more() or ()
+        cache, self._has_more = self._held.state(ProgramCache), bool(requests)
+        for request in requests:
+            program = None if request.launch is None else cache.find(request.launch)
+            if program is None:
+                self._has_more = False
+                break
+            self._add(request, program)
+
+    def _add(self, request: MultiplyRequest, program: Program | None) -> None:
+        if request.tile is not None:
+            self._works.append(TileWork(request.problem, request.launch, program, request.tile))
+            self._allowed.append(deadline(self._held.backend, request))
+
+
+def _tiles_made(held: WorkerContext, link: WorkerLink, tiles: _GivenTiles) -> MultiplyResult:
+    """Make a tile and those that follow it; raises LaunchFailed, and CallStopped between two."""
+    cache = buffer_cache_of(held)
 
     def goes_on(seconds: float) -> bool:
         return seconds < (TOGETHER if link.is_waited_for else LONGEST)
 
-    made = held.state(TilePipeline).make(held, cache, works, begin, goes_on)
+    made = held.state(TilePipeline).make(held, cache, tiles, tiles.begin, goes_on)
     first, *more = (MultiplyResult(each.h2d, each.kernel, each.d2h, decline_flags=each.declined) for each in made)
     return replace(first, kept=cache.keys, following=tuple(more))
 

@@ -140,7 +140,7 @@ class TilePipeline:
         self,
         held: WorkerContext,
         cache: DeviceBufferCache,
-        works: Sequence[TileWork],
+        works: Iterable[TileWork],
         begin: Callable[[int], None],
         goes_on: Callable[[float], bool] = lambda _: True,
     ) -> list[TileSeconds]:

@@ -115,6 +115,15 @@ def lease_twice(_: Any, link: WorkerLink) -> None:
         pass
 
 
+def sum_of_more(_: Any, link: WorkerLink) -> int:
+    """Ask for numbers, with the device in hand, until there are no more; their sum."""
+    total = 0
+    with link.lease(5.0):
+        while found := link.more():
+            total += sum(found)
+    return total
+
+
 def launch_and_offer(_: Any, link: WorkerLink, launches: int, seconds: float, renewed: float) -> float:
     """Make launches of some seconds, offer the device between them; gives the longest that one offer took."""
     longest = 0.0
