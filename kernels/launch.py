@@ -98,7 +98,7 @@ class TensorMap:
         }
 
 
-_ELEMENT_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4, "tfloat32": 4}
+_ELEMENT_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4, "tfloat32": 4, "float64": 8}
 
 
 @dataclass(frozen=True, slots=True)

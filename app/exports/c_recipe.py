@@ -12,7 +12,7 @@ from kernels.sources import READ_SWEEP, source
 
 _OPERANDS: Final = ("a", "b", "c", "workspace")
 # CUtensorMapDataType and CUtensorMapSwizzle as cuda.h numbers them.
-_ELEMENTS: Final = {"float16": 6, "float32": 7, "bfloat16": 9, "tfloat32": 11}
+_ELEMENTS: Final = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "tfloat32": 11}
 _SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
 _WORDS_A_LINE: Final = 6
 

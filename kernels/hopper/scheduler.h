@@ -28,38 +28,7 @@ struct WorkTile {
     }
 };
 
-// Persistent blocks: cluster by cluster, each takes every so many-th work tile.
-struct TileScheduler {
-    unsigned tile_idx = BLOCK / CLUSTER_SIZE;
-    const INDEX num_tiles;
-
-    __device__ __forceinline__ TileScheduler(const INDEX num_tiles) : num_tiles(num_tiles)
-    {
-    }
-
-    __device__ __forceinline__ bool has_tile() const
-    {
-        return tile_idx < num_tiles;
-    }
-
-    __device__ __forceinline__ void advance()
-    {
-        tile_idx += gridDim.x / CLUSTER_SIZE;
-    }
-};
-
-// Stage of the ring and the parity of its barriers' current phase.
-struct PipelineState {
-    unsigned index = 0, phase = 0;
-
-    __device__ __forceinline__ void advance()
-    {
-        if (++index == STAGES) {
-            index = 0;
-            phase ^= 1;
-        }
-    }
-};
+#include "persistent.h"
 
 // Loads k tile `p` into a stage. With two planes each operand has its high terms first, then the
 // low ones, which follow each other along k. A block of a cluster loads its part of the RHS and

@@ -29,11 +29,14 @@ def test_the_driver_is_told_of_type_place_sizes_strides_box_and_swizzle() -> Non
     assert found == [9, 3, 4096 + 256, sizes, strides, box, steps, 0, 3, 2, 0]
 
 
-@pytest.mark.parametrize(("element", "number"), [("float16", 6), ("float32", 7), ("bfloat16", 9), ("tfloat32", 11)])
-def test_elements_have_the_drivers_numbers(element: str, number: int) -> None:
-    tensor = replace(TENSOR, element=element, box=(32, 128, 1))
+@pytest.mark.parametrize(
+    ("element", "number", "itemsize"),
+    [("float16", 6, 2), ("float32", 7, 4), ("float64", 8, 8), ("bfloat16", 9, 2), ("tfloat32", 11, 4)],
+)
+def test_elements_have_the_drivers_numbers(element: str, number: int, itemsize: int) -> None:
+    tensor = replace(TENSOR, element=element, box=(16, 128, 1))
     assert maps.arguments(tensor, 0)[0].value == number
-    assert tensor.itemsize == (4 if "32" in element else 2)
+    assert tensor.itemsize == itemsize
 
 
 @pytest.mark.parametrize(("swizzle", "number"), [(0, 0), (32, 1), (64, 2), (128, 3)])

@@ -22,7 +22,7 @@ from tests.support.exports.winners import Case
 
 PROBLEMS_EACH = 200
 MOST_DRAWN = 6000
-ELEMENTS = {"float16": 6, "float32": 7, "bfloat16": 9, "tfloat32": 11}
+ELEMENTS = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "tfloat32": 11}
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 

@@ -16,7 +16,7 @@ BYTES: Final = 128  # of a CUtensorMap
 _ALIGNMENT: Final = 64  # of one where it is encoded
 _KEPT: Final = 4096  # maps: the same launch is queued again and again
 # CUtensorMapDataType, CUtensorMapSwizzle and the two others as cuda.h numbers them.
-_ELEMENTS: Final = {"float16": 6, "float32": 7, "bfloat16": 9, "tfloat32": 11}
+_ELEMENTS: Final = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "tfloat32": 11}
 _SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
 _NOT_INTERLEAVED: Final = 0
 # CU_TENSOR_MAP_L2_PROMOTION_L2_128B: with 256 operands that stream took 4 to 6 % longer on an H200.

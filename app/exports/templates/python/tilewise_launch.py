@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 MANIFEST = json.loads((HERE / "manifest.json").read_text())
 PROBLEM = MANIFEST["problem"]
 DTYPE = np.dtype(np.uint16 if PROBLEM["dtype"] == "bfloat16" else PROBLEM["dtype"])
-ELEMENTS = {"float16": 6, "float32": 7, "bfloat16": 9, "tfloat32": 11}  # CUtensorMapDataType
+ELEMENTS = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "tfloat32": 11}  # CUtensorMapDataType
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
 L2_128B = 2
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -1,0 +1,35 @@
+// The work of persistent blocks, and their ring of stages. The including file defines CLUSTER_SIZE,
+// the blocks of a cluster.
+
+// Persistent blocks: cluster by cluster, each takes every so many-th work tile.
+struct TileScheduler {
+    unsigned tile_idx = BLOCK / CLUSTER_SIZE;
+    const INDEX num_tiles;
+
+    __device__ __forceinline__ TileScheduler(const INDEX num_tiles) : num_tiles(num_tiles)
+    {
+    }
+
+    __device__ __forceinline__ bool has_tile() const
+    {
+        return tile_idx < num_tiles;
+    }
+
+    __device__ __forceinline__ void advance()
+    {
+        tile_idx += gridDim.x / CLUSTER_SIZE;
+    }
+};
+
+// Stage of the ring and the parity of its barriers' current phase.
+struct PipelineState {
+    unsigned index = 0, phase = 0;
+
+    __device__ __forceinline__ void advance()
+    {
+        if (++index == STAGES) {
+            index = 0;
+            phase ^= 1;
+        }
+    }
+};

@@ -1,0 +1,77 @@
+"""double_hopper: float64 products on tensor cores, by tiles that the TMA unit brings; sm_90 alone."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from kernels.arithmetic import DMMA
+from kernels.device import Device
+from kernels.double_hopper.cost_model import seconds
+from kernels.double_hopper.plan import plan
+from kernels.double_hopper.space import ARCHITECTURES, BLOCKS, SPACE
+from kernels.kernel import Kernel, Sizes
+from kernels.problem import Problem
+from kernels.rules import blocks
+from kernels.space import Config
+
+# As double_tensor's: C's short side that is skinny's, and the cube that is batched's.
+SHORT: Final = 16
+SMALL: Final = 32
+# What defaults are chosen from, and seeds of a search: BM, BN, WM, WN, BK, MMA_K, AHEAD, STAGES, MIN_BLOCKS.
+_TILES: Final = (
+    (128, 64, 32, 32, 16, 16, 1, 6, 1),
+    (64, 128, 32, 32, 16, 16, 1, 6, 1),
+    (128, 128, 64, 32, 16, 8, 0, 5, 1),
+    (64, 64, 32, 32, 16, 16, 1, 5, 2),
+    (64, 64, 32, 32, 16, 16, 1, 6, 1),
+    (32, 64, 16, 32, 16, 16, 1, 6, 2),
+    (64, 32, 32, 16, 16, 16, 1, 6, 2),
+    (32, 32, 16, 16, 32, 16, 1, 4, 2),
+)
+_TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", "MIN_BLOCKS")
+# How many of them a search begins with.
+SEEDS: Final = 6
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    """The config of the least estimate; the space's first one if the device allows none of those."""
+    found = _fastest(problem, device)
+    return found[0] if found else SPACE.first_legal(problem, device)
+
+
+@lru_cache(1024)
+def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
+    """The legal configs of the least estimates, no two of one tile."""
+    configs = (_of_tile(tile, problem, device) for tile in _TILES)
+    legal = [config for config in configs if SPACE.refusal(config, problem, device) is None]
+    return tuple(sorted(legal, key=lambda config: seconds(config, problem, device))[:SEEDS])
+
+
+def _of_tile(tile: tuple[int, ...], problem: Problem, device: Device) -> Config:
+    """A tile's config, its blocks persistent where they have several tiles each."""
+    shape, sms = dict(zip(_TILE_NAMES, tile, strict=True)), device.limits.sms
+    tiles = blocks(shape, problem)
+    stays = sms in BLOCKS and tiles > sms * shape["MIN_BLOCKS"]
+    return SPACE.config(shape | {"GROUP_M": 8 if tiles > 2 * sms else 1, "BLOCKS": sms if stays else 0})
+
+
+DOUBLE_HOPPER: Final = Kernel(
+    name="double_hopper",
+    summary="Tiles that the TMA unit brings into a ring and warps multiply in float64 on tensor cores.",
+    file="double_hopper/kernel.cu",
+    space=SPACE,
+    dtypes=("float64",),
+    precisions=("strict",),
+    platforms=("cuda",),
+    plan=plan,
+    default=_default,
+    seconds=seconds,
+    seeds=_fastest,
+    dynamic_smem=True,
+    arguments=("GROUP_M", "BLOCKS"),
+    sizes=Sizes(short_over=SHORT, largest_over=SMALL, whole_rows=True),
+    shapes=f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}, and operands of rows of 16 bytes",
+    architectures=ARCHITECTURES,
+    instructions=DMMA,
+)

@@ -1,0 +1,32 @@
+// What a block is made of: WARPS consumer warps, then the producer's four, of which one thread
+// loads. These give their registers to the consumers (setmaxnreg), which warpgroups do together.
+//
+// START_REGISTERS  registers of a thread as a block starts
+// STEP_K           k whose fragments are loaded at once: of one instruction, or of two of 4
+// STEPS            of those in a k tile
+// TURN             k tiles after which fragments of the next step are in the same registers again
+#define WARPS (BM / WM * (BN / WN))
+#define THREADS (32 * WARPS + 128)
+#define CLUSTER 1
+#define CLUSTER_SIZE 1
+#define LINE 16 // elements of a box's row, as wide as the swizzle
+#define LINE_BYTES 128
+#define A_BYTES (BM * BK * 8)
+#define STAGE_BYTES ((BM + BN) * BK * 8)
+#define STEP_K (MMA_K == 4 ? 8 : MMA_K)
+#define STEPS (BK / STEP_K)
+#define TURN (AHEAD && STEPS % 2 ? 2 : 1)
+
+#define PRODUCER_REGISTERS 24
+#define MOST_REGISTERS 240
+#define START_REGISTERS (65536 / (THREADS * MIN_BLOCKS) / 8 * 8)
+#define LEFT_REGISTERS \
+    ((START_REGISTERS * THREADS - PRODUCER_REGISTERS * 128) / (32 * WARPS) / 8 * 8)
+#if START_REGISTERS < MOST_REGISTERS
+#define PRODUCER_REG_DEALLOC() warpgroup_reg_dealloc(PRODUCER_REGISTERS)
+#define CONSUMER_REG_ALLOC() \
+    warpgroup_reg_alloc(LEFT_REGISTERS < MOST_REGISTERS ? LEFT_REGISTERS : MOST_REGISTERS)
+#else
+#define PRODUCER_REG_DEALLOC()
+#define CONSUMER_REG_ALLOC()
+#endif

@@ -1,0 +1,84 @@
+"""The launch of double_hopper: threads, shared memory and tensor maps, for a config and a problem."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.device import Device
+from kernels.launch import Plan, TensorMap
+from kernels.problem import Problem, smaller
+from kernels.rules import LINE_BYTES, REGISTERS_AT_ONCE, WARP, blocks
+from kernels.space import Config
+
+# As in config.h: a block's producer, and the registers of its threads; the most of a consumer's.
+PRODUCER: Final = 128
+PRODUCER_REGISTERS: Final = 24
+MOST_REGISTERS: Final = 240
+# Elements of a box's row.
+LINE: Final = 16
+# A stage's two mbarriers.
+BARRIER_BYTES: Final = 16
+# K of the least step whose operands are loaded at once.
+STEP: Final = 8
+# Registers beside sums and operands, as NVRTC 12.9 allots them.
+ADDRESSES: Final = 40
+
+
+def consumers(config: Config) -> int:
+    """Threads that multiply: a warp for each WM x WN of a tile."""
+    return config["BM"] // config["WM"] * (config["BN"] // config["WN"]) * WARP
+
+
+def threads(config: Config) -> int:
+    """Threads of a block: its consumers and its producer."""
+    return consumers(config) + PRODUCER
+
+
+def shared_bytes(config: Config, problem: Problem) -> int:
+    """Bytes of all stages of both operands' boxes, and their mbarriers."""
+    stage = (config["BM"] + config["BN"]) * config["BK"] * problem.itemsize
+    return config["STAGES"] * (stage + BARRIER_BYTES)
+
+
+def registers(config: Config) -> int:
+    """The least registers of a consumer's thread that spills nothing, two for each double."""
+    wm, wn = config["WM"], config["WN"]
+    operands = (1 + config["AHEAD"]) * max(config["MMA_K"], STEP) * (wm + wn)
+    return 2 * (wm * wn + operands) // WARP + ADDRESSES
+
+
+def register_limit(config: Config, device: Device) -> int:
+    """The most registers of a consumer's thread, with those that the producer gives up."""
+    limits = device.limits
+    start = _whole(limits.registers_per_sm // (threads(config) * config["MIN_BLOCKS"]))
+    if start >= MOST_REGISTERS:
+        return min(start, limits.registers_per_thread)
+    left = start * threads(config) - PRODUCER_REGISTERS * PRODUCER
+    return min(MOST_REGISTERS, _whole(left // consumers(config)))
+
+
+def _whole(registers: int) -> int:
+    return registers // REGISTERS_AT_ONCE * REGISTERS_AT_ONCE
+
+
+def plan(config: Config, problem: Problem) -> Plan:
+    """The launch of a legal config."""
+    tiles = blocks(config, problem)
+    down = -(-problem.m // config["BM"])
+    return Plan(
+        grid=smaller(tiles, config["BLOCKS"] * config["MIN_BLOCKS"] or tiles),
+        block=(threads(config), 1),
+        shared_bytes=shared_bytes(config, problem),
+        scalars=(smaller(config["GROUP_M"], down), tiles),
+        maps=(
+            _map("a", config["BM"], problem.m, not problem.trans_a, config, problem),
+            _map("b", config["BN"], problem.n, problem.trans_b, config, problem),
+        ),
+    )
+
+
+def _map(operand: str, side: int, size: int, along_k: bool, config: Config, problem: Problem) -> TensorMap:
+    """The tensor map of an operand of `size` rows (columns, of B), in boxes of 128 bytes along memory's lines."""
+    sizes, box = ((problem.k, size), (LINE, side)) if along_k else ((size, problem.k), (LINE, config["BK"]))
+    row = sizes[0] * problem.itemsize
+    return TensorMap(operand, problem.dtype, (*sizes, problem.batch), (row, sizes[1] * row), (*box, 1), LINE_BYTES)

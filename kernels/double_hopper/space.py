@@ -1,0 +1,109 @@
+"""The space of double_hopper: its parameters, and the rules that refuse what cannot run well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kernels.device import Device
+from kernels.double_hopper.plan import consumers, register_limit, registers, shared_bytes, threads
+from kernels.packing import ragged
+from kernels.problem import Problem, larger
+from kernels.rules import WARP, blocks, blocks_fit, grid_fits, shared_fits, warps_divide
+from kernels.space import Config, Rule, Space
+from kernels.split_k import order_matters
+
+ARCHITECTURES: Final = ("sm_90",)
+# SMs of Hopper devices, as their data sheets give them.
+BLOCKS: Final = (0, 78, 114, 132)
+WARPGROUP: Final = 128
+# Of a box's rows (CUDA Driver API, cuTensorMapEncodeTiled).
+MOST_ROWS: Final = 256
+# Of k in shared memory: less leaves too little on its way, more is not waited for.
+LEAST_DEEP, MOST_DEEP = 48, 160
+# Threads of an SM that keep its four parts' tensor cores busy while some wait, with MIN_BLOCKS blocks.
+BUSY_THREADS: Final = 128
+MOST_THREADS: Final = 512
+# Coordinates in tensors have 31 bits.
+MOST: Final = 2**31 - 1
+
+
+def _has_tma(_: Config, __: Problem, device: Device) -> bool:
+    return device.platform == "cuda" and device.architecture in ARCHITECTURES
+
+
+def _rows_whole(_: Config, problem: Problem, __: Device) -> bool:
+    return not ragged(problem)
+
+
+def _warpgroups_whole(config: Config, _: Problem, __: Device) -> bool:
+    return consumers(config) % WARPGROUP == 0
+
+
+def _warps_share(config: Config, _: Problem, __: Device) -> bool:
+    return min(config["WM"], config["WN"]) >= WARP or consumers(config) == WARPGROUP
+
+
+def _threads_fit(config: Config, _: Problem, device: Device) -> bool:
+    most = min(device.limits.threads, device.limits.threads_per_sm // config["MIN_BLOCKS"])
+    return BUSY_THREADS <= consumers(config) * config["MIN_BLOCKS"] <= MOST_THREADS and threads(config) <= most
+
+
+def _registers_fit(config: Config, _: Problem, device: Device) -> bool:
+    return registers(config) <= register_limit(config, device)
+
+
+def _stages_pay(config: Config, _: Problem, __: Device) -> bool:
+    return LEAST_DEEP <= config["STAGES"] * config["BK"] <= MOST_DEEP
+
+
+def _as_many_blocks(config: Config, problem: Problem, device: Device) -> bool:
+    size, sms = config["BLOCKS"], device.limits.sms
+    return size == 0 or (size == sms and blocks(config, problem) > sms * config["MIN_BLOCKS"])
+
+
+def _counted(_: Config, problem: Problem, __: Device) -> bool:
+    return larger(problem.m, problem.n, problem.k, problem.batch) <= MOST - MOST_ROWS
+
+
+_WARPS: Final = ("BM", "BN", "WM", "WN")
+# Each rule with the parameters that it reads.
+_RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
+    "no TMA unit beside tensor cores that multiply float64": (_has_tma, ()),
+    "operands whose rows are no multiples of 16 bytes, which TMA does not load": (_rows_whole, ()),
+    "more elements along a side than 31 bits count": (_counted, ()),
+    "a tile that is no multiple of its warps' tiles": (warps_divide, _WARPS),
+    "warps that are no whole warpgroups, which registers are moved between": (_warpgroups_whole, _WARPS),
+    "small warps' tiles for more than four warps, which load more than they multiply": (_warps_share, _WARPS),
+    "fewer threads than keep an SM busy, or more than it has registers for": (_threads_fit, (*_WARPS, "MIN_BLOCKS")),
+    "more registers a thread than there are": (_registers_fit, (*_WARPS, "MMA_K", "AHEAD", "MIN_BLOCKS")),
+    "stages of fewer than 48 of k, or more than 160": (_stages_pay, ("BK", "STAGES")),
+    "more shared memory a block than the device allows": (shared_fits(shared_bytes), ("BM", "BN", "BK", "STAGES")),
+    "more blocks on an SM than its threads and shared memory allow": (
+        blocks_fit(threads, shared_bytes),
+        (*_WARPS, "BK", "STAGES", "MIN_BLOCKS"),
+    ),
+    "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
+    "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN")),
+    "persistent blocks other than one for each SM, or where none has a second tile": (
+        _as_many_blocks,
+        ("BM", "BN", "MIN_BLOCKS", "BLOCKS"),
+    ),
+}
+SPACE: Final = Space(
+    parameters={
+        "BM": (32, 64, 96, 128, 256),
+        "BN": (32, 64, 96, 128, 256),
+        "WM": (16, 32, 64),
+        "WN": (16, 32, 64),
+        "BK": (16, 32),
+        "MMA_K": (4, 8, 16),
+        "AHEAD": (0, 1),
+        "STAGES": (2, 3, 4, 5, 6, 8),
+        "MIN_BLOCKS": (1, 2, 3),
+        "GROUP_M": (1, 4, 8, 16),
+        "BLOCKS": BLOCKS,
+    },
+    rules={reason: rule for reason, (rule, _) in _RULES.items()},
+    reads={reason: names for reason, (_, names) in _RULES.items()},
+)
