@@ -1,81 +1,106 @@
 // A warp's WM x WN part of C in float64, 16 x 8 accumulators for each instruction, and their
-// fragments, loaded from the boxes of a stage by 16 bytes (PTX ISA, "Matrix Fragments for
-// mma.m16n8k4, mma.m16n8k8 and mma.m16n8k16 with .f64").
+// fragments, loaded from the boxes of a stage (PTX ISA, "Matrix Fragments for mma.m16n8k4,
+// mma.m16n8k8 and mma.m16n8k16 with .f64").
 //
-// A box has rows of 128 bytes, whose 16-byte chunks are swizzled by the row's number modulo 8. Its
-// rows are A's rows (B's columns) if memory has lines along k, else k's. Which of k, and which rows
-// or columns, an instruction's are is chosen so that the eight threads that are served together
-// find all banks, either way:
+// An instruction has 16 rows of its left side and 8 columns of its right side: A and B, or for
+// C^T = B^T A^T the other way round (SWAPPED). Of its registers those of the left side's two rows
+// are neighbours, and those of the right side's k: 16 bytes are loaded at once from a left side
+// whose lines in memory are along these rows, and from a right side whose lines are along k.
 //
-// - Of 16 of k, thread_in_group has those of chunks c and c ^ 1, where c is 0, 3, 5 or 6: two in a
-//   load along k.
-// - Along m, groupID's two rows are neighbours: a load has both.
-// - Along n, groupID's columns of two instructions are neighbours; pairs are in the order of
-//   n_chunk, so that two threads have 32 bytes of a row of C between them.
+// A box has lines of 128 bytes, whose 16-byte chunks are swizzled by the line's number modulo 8.
+// Which of k and which rows an instruction has is chosen so that threads that are served together,
+// eight for 16 bytes and sixteen for 8, find all banks: of 16 of k, a thread has SLOT_K(0) to
+// SLOT_K(3), and of 16 of the left side's rows two neighbours if its lines are along them.
+//
+// SIDE_K(left, right)  what depends on whether a side's lines are along k
+#define SWAPPED (!TRANS_B)
+#define LEFT_ALONG_K (!TRANS_A && TRANS_B)
+#define RIGHT_ALONG_K (!TRANS_A || TRANS_B)
+#define RIGHT_BY_TWOS (RIGHT_ALONG_K && !LEFT_ALONG_K)
 #define GROUP_ID (THREAD_X % 32 / 4)
 #define THREAD_IN_GROUP (THREAD_X % 4)
-#define MMAS_M (WM / 16)
-#define MMAS_N (WN / 8)
+#define MMAS_LEFT ((SWAPPED ? WN : WM) / 16)
+#define MMAS_RIGHT ((SWAPPED ? WM : WN) / 8)
 #define SLOTS (STEP_K / 4) // k of a thread in a step
 #define ACC PACK(2)
 
-INNER int n_chunk(const int column)
+INNER int slot_k(const int slot)
 {
-    return (column & 4) | ((column >> 1 & 1) ^ (column & 1) * 3);
+    const int t = THREAD_IN_GROUP;
+    return LEFT_ALONG_K ? (t >> 1) * 8 + slot * 2 + (t & 1) : t * 4 + ((t ^ t >> 1) & 1) * 2 ^ slot;
 }
 
-// Byte offsets of a thread's first chunks in a stage: along k of its two chunks, else of its four
-// lines of k.
-struct FragmentOffsets {
-    int a[4], b[4];
+// Addresses of a thread's elements of a stage: of each of its four slots of k, and of the second
+// eight rows of 16 if the right side's lines are along these.
+struct FragmentAddresses {
+    unsigned left[4], right[8];
+
+    __device__ __forceinline__ void advance(const int bytes)
+    {
+        EACH(e, 4) {
+            left[e] += bytes;
+        }
+        EACH(e, 8) {
+            right[e] += bytes;
+        }
+    }
 };
 
-INNER FragmentOffsets fragment_offsets(const int row, const int column)
+// `row` and `column` are the warp's first ones in the tile.
+INNER FragmentAddresses fragment_addresses(const unsigned stages, const int row, const int column)
 {
-    FragmentOffsets at;
-    const int t = THREAD_IN_GROUP, chunk = 2 * t + ((t ^ t >> 1) & 1);
-    EACH(e, 4) {
-        const int line = 2 * chunk ^ e, along = (GROUP_ID ^ chunk ^ e) * 16 + GROUP_ID * LINE_BYTES;
-        at.a[e] = TRANS_A ? row * BK * 8 + line * LINE_BYTES + (GROUP_ID ^ line % 8) * 16
-                          : row * LINE_BYTES + along;
-        at.b[e] = A_BYTES +
-                  (TRANS_B ? column * LINE_BYTES + along
-                           : column * BK * 8 + line * LINE_BYTES + (n_chunk(GROUP_ID) ^ line % 8) * 16);
+    FragmentAddresses at;
+    const int g = GROUP_ID, left = SWAPPED ? column : row, right = SWAPPED ? row : column;
+    EACH(e, 8) {
+        const int k = slot_k(e % 4), along = g * 128 + (k / 2 ^ g) * 16 + k % 2 * 8;
+        const int across = k * 128 + ((g / 2 + e / 4 * 4) ^ k % 8) * 16 + g % 2 * 8;
+        at.right[e] = stages + (SWAPPED ? 0 : A_BYTES) +
+                      (RIGHT_ALONG_K ? right * 128 + along : right * BK * 8 + across);
+        if (e < 4) {
+            at.left[e] = stages + (SWAPPED ? A_BYTES : 0) +
+                         (LEFT_ALONG_K ? left * 128 + along
+                                       : left * BK * 8 + k * 128 + (g ^ k % 8) * 16);
+        }
     }
     return at;
 }
 
-// Loads the fragments of the stage's step `q` for all of the warp's instructions.
-INNER void load_fragments(const unsigned char *stage, const FragmentOffsets &at, const int q,
-                          REAL x[MMAS_M][2 * SLOTS], REAL y[MMAS_N][SLOTS])
+INNER REAL load_one(const unsigned at)
 {
-#define CHUNK(offset) LOAD(2, stage + (offset))
+    REAL one;
+    asm volatile("ld.shared.f64 %0, [%1];" : "=d"(one) : "r"(at));
+    return one;
+}
+
+INNER void load_two(const unsigned at, REAL *two)
+{
+    asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(two[0]), "=d"(two[1]) : "r"(at));
+}
+
+// Loads the fragments of the stage's step `q` for all of the warp's instructions.
+INNER void load_fragments(const FragmentAddresses &at, const int q, REAL x[MMAS_LEFT][2 * SLOTS],
+                          REAL y[MMAS_RIGHT][SLOTS])
+{
+#define SIDE_LEFT (SWAPPED ? BN : BM)
+#define SIDE_RIGHT (SWAPPED ? BM : BN)
     EACH(s, SLOTS) {
         const int slot = q * SLOTS + s, box = slot / 4, e = slot % 4;
-        EACH(j, MMAS_N) {
-            if (TRANS_B && s % 2 == 0) {
-                const ACC two = CHUNK(at.b[e / 2] + (box * BN + j * 8) * LINE_BYTES);
-                y[j][s] = ELEMENT(two, 0);
-                y[j][s + 1] = ELEMENT(two, 1);
-            } else if (!TRANS_B && j % 2 == 0) {
-                const ACC two = CHUNK(at.b[e] + (j / 2 * BK + box * LINE) * LINE_BYTES);
-                y[j][s] = ELEMENT(two, 0);
-                y[j + 1][s] = ELEMENT(two, 1);
-            }
-        }
-        EACH(i, MMAS_M) {
-            if (TRANS_A) {
-                const ACC two = CHUNK(at.a[e] + (i * BK + box * LINE) * LINE_BYTES);
-                x[i][2 * s] = ELEMENT(two, 0);
-                x[i][2 * s + 1] = ELEMENT(two, 1);
+        EACH(i, MMAS_LEFT) {
+            if (!LEFT_ALONG_K) {
+                load_two(at.left[e] + (i * BK + box * 16) * 128, x[i] + 2 * s);
                 continue;
             }
             EACH(h, 2) {
-                if (s % 2 == 0) {
-                    const ACC two = CHUNK(at.a[e / 2] + (box * BM + i * 16 + h * 8) * LINE_BYTES);
-                    x[i][2 * s + h] = ELEMENT(two, 0);
-                    x[i][2 * s + 2 + h] = ELEMENT(two, 1);
-                }
+                x[i][2 * s + h] = load_one(at.left[e] + (box * SIDE_LEFT + i * 16 + h * 8) * 128);
+            }
+        }
+        EACH(j, MMAS_RIGHT) {
+            if (!RIGHT_ALONG_K) {
+                y[j][s] = load_one(at.right[j % 2 * 4 + e] + (j / 2 * BK + box * 16) * 128);
+            } else if (!RIGHT_BY_TWOS) {
+                y[j][s] = load_one(at.right[e] + (box * SIDE_RIGHT + j * 8) * 128);
+            } else if (s % 2 == 0) {
+                load_two(at.right[e] + (box * SIDE_RIGHT + j * 8) * 128, y[j] + s);
             }
         }
     }

@@ -73,25 +73,24 @@ template <int side, int along_k> INNER void load_operand(const unsigned to, cons
 
 // A consumer warp's sums of one tile, from a ring that goes on from tile to tile.
 struct Mainloop {
-    const unsigned char *const smem;
     const unsigned full_barriers, empty_barriers;
-    const FragmentOffsets at;
+    FragmentAddresses at;
     PipelineState state;
-    REAL x[1 + AHEAD][MMAS_M][2 * SLOTS], y[1 + AHEAD][MMAS_N][SLOTS];
+    REAL x[1 + AHEAD][MMAS_LEFT][2 * SLOTS], y[1 + AHEAD][MMAS_RIGHT][SLOTS];
 
-    // Waits for the next stage, and loads its fragments of step `q`.
-    __device__ __forceinline__ void wait()
+    __device__ __forceinline__ void wait() const
     {
         mbarrier_wait(full_barriers + 8 * state.index, state.phase);
     }
 
+    // Loads the fragments of the stage's step `q`.
     __device__ __forceinline__ void load(const int q, const int to)
     {
-        load_fragments(smem + state.index * STAGE_BYTES, at, q, x[to], y[to]);
+        load_fragments(at, q, x[to], y[to]);
     }
 
     // Gives the stage back, which all of the warp's threads have read.
-    __device__ __forceinline__ void release()
+    __device__ __forceinline__ void release() const
     {
         __syncwarp();
         if (THREAD_X % 32 == 0) {
@@ -99,12 +98,18 @@ struct Mainloop {
         }
     }
 
+    __device__ __forceinline__ void advance()
+    {
+        at.advance(state.index == STAGES - 1 ? -(STAGES - 1) * STAGE_BYTES : STAGE_BYTES);
+        state.advance();
+    }
+
     __device__ __forceinline__ void multiply(ACC *acc, const int from)
     {
-        EACH(e, MMAS_M * MMAS_N) {
+        EACH(e, MMAS_LEFT * MMAS_RIGHT) {
             EACH(s, STEP_K / MMA_K) {
-                mma(acc + 2 * e, x[from][e / MMAS_N] + s * (MMA_K / 2),
-                    y[from][e % MMAS_N] + s * (MMA_K / 4));
+                mma(acc + 2 * e, x[from][e / MMAS_RIGHT] + s * (MMA_K / 2),
+                    y[from][e % MMAS_RIGHT] + s * (MMA_K / 4));
             }
         }
     }
@@ -118,7 +123,7 @@ struct Mainloop {
                 load(q + 1, 1 - from);
             } else {
                 release();
-                state.advance();
+                advance();
                 if (!last) {
                     wait();
                     load(0, 1 - from);
@@ -138,7 +143,7 @@ struct Mainloop {
             }
             multiply(acc, 0);
         }
-        state.advance();
+        advance();
     }
 
     __device__ __forceinline__ void run(ACC *acc, const int k_tiles)
@@ -202,9 +207,9 @@ extern "C" __global__ __launch_bounds__(THREADS, MIN_BLOCKS) void matmul(
     } else {
         CONSUMER_REG_ALLOC();
         const int row = warp / (BN / WN) * WM, column = warp % (BN / WN) * WN;
-        Mainloop mainloop = {smem, full_barriers, empty_barriers, fragment_offsets(row, column)};
+        Mainloop mainloop = {full_barriers, empty_barriers, fragment_addresses(stages, row, column)};
         for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
-            ACC acc[2 * MMAS_M * MMAS_N] = {}; // stay in registers: C is written once
+            ACC acc[2 * MMAS_LEFT * MMAS_RIGHT] = {}; // stay in registers: C is written once
             mainloop.run(acc, k_tiles);
             const OutputTile tile = output_tile(scheduler.tile_idx, m, n, group_m);
             store_tile(c + tile.batch * m * n, m, n, tile.row + row, tile.column + column, acc);
