@@ -71,16 +71,26 @@ template <int side, int along_k> INNER void load_operand(const unsigned to, cons
     }
 }
 
-// A consumer warp's sums of one tile, from a ring that goes on from tile to tile.
+// A consumer warp's sums of one tile, from a ring that goes on from tile to tile. A `barrier` is
+// full where a stage's loads have come, and STAGES further on empty where all warps have read it.
 struct Mainloop {
-    const unsigned full_barriers, empty_barriers;
+    unsigned barriers, is_first; // of the warp's threads
     FragmentAddresses at;
     PipelineState state;
     REAL x[1 + AHEAD][MMAS_LEFT][2 * SLOTS], y[1 + AHEAD][MMAS_RIGHT][SLOTS];
 
     __device__ __forceinline__ void wait() const
     {
-        mbarrier_wait(full_barriers + 8 * state.index, state.phase);
+        mbarrier_wait(barriers + 8 * state.index, state.phase);
+    }
+
+    // Gives the stage back, which all of the warp's threads have read.
+    __device__ __forceinline__ void release() const
+    {
+        __syncwarp();
+        if (is_first) {
+            mbarrier_arrive(barriers + 8 * (STAGES + state.index), 0);
+        }
     }
 
     // Loads the fragments of the stage's step `q`.
@@ -89,24 +99,17 @@ struct Mainloop {
         load_fragments(at, q, x[to], y[to]);
     }
 
-    // Gives the stage back, which all of the warp's threads have read.
-    __device__ __forceinline__ void release() const
-    {
-        __syncwarp();
-        if (THREAD_X % 32 == 0) {
-            mbarrier_arrive(empty_barriers + 8 * state.index, 0);
-        }
-    }
-
     __device__ __forceinline__ void advance()
     {
         at.advance(state.index == STAGES - 1 ? -(STAGES - 1) * STAGE_BYTES : STAGE_BYTES);
         state.advance();
     }
 
-    __device__ __forceinline__ void multiply(ACC *acc, const int from)
+    // Multiplies rows `first` to `last` of the left side's instructions.
+    __device__ __forceinline__ void multiply(ACC *acc, const int from, const int first,
+                                             const int last) const
     {
-        EACH(e, MMAS_LEFT * MMAS_RIGHT) {
+        _Pragma("unroll") for (int e = first * MMAS_RIGHT; e < last * MMAS_RIGHT; e++) {
             EACH(s, STEP_K / MMA_K) {
                 mma(acc + 2 * e, x[from][e / MMAS_RIGHT] + s * (MMA_K / 2),
                     y[from][e % MMAS_RIGHT] + s * (MMA_K / 4));
@@ -129,21 +132,23 @@ struct Mainloop {
                     load(0, 1 - from);
                 }
             }
-            multiply(acc, from);
+            multiply(acc, from, 0, MMAS_LEFT);
         }
     }
 
+    // A k tile; its stage is given back once the first instructions have waited for its loads.
     __device__ __forceinline__ void run_behind(ACC *acc)
     {
         wait();
         EACH(q, STEPS) {
             load(q, 0);
+            multiply(acc, 0, 0, 1);
             if (q == STEPS - 1) {
                 release();
+                advance();
             }
-            multiply(acc, 0);
+            multiply(acc, 0, 1, MMAS_LEFT);
         }
-        advance();
     }
 
     __device__ __forceinline__ void run(ACC *acc, const int k_tiles)
@@ -207,7 +212,10 @@ extern "C" __global__ __launch_bounds__(THREADS, MIN_BLOCKS) void matmul(
     } else {
         CONSUMER_REG_ALLOC();
         const int row = warp / (BN / WN) * WM, column = warp % (BN / WN) * WN;
-        Mainloop mainloop = {full_barriers, empty_barriers, fragment_addresses(stages, row, column)};
+        Mainloop mainloop = {full_barriers, THREAD_X % 32 == 0,
+                             fragment_addresses(stages, row, column)};
+        // kept in registers: found again, they would be waited for in each k tile
+        asm volatile("" : "+r"(mainloop.barriers), "+r"(mainloop.is_first));
         for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
             ACC acc[2 * MMAS_LEFT * MMAS_RIGHT] = {}; // stay in registers: C is written once
             mainloop.run(acc, k_tiles);
