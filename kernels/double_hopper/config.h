@@ -2,10 +2,11 @@
 // loads. These give their registers to the consumers (setmaxnreg), which warpgroups do together.
 //
 // START_REGISTERS  registers of a thread as a block starts
-// STEP_K           k whose fragments are loaded at once: of one instruction, or of two of 4
-// STEPS            of those in a k tile
+// STEPS            instructions' depths in a k tile
 // TURN             k tiles after which fragments of the next step are in the same registers again
 #define WARPS (BM / WM * (BN / WN))
+#define WARP_ROW(warp) ((warp) / (BN / WN) * WM) // first row and column of its part of the tile
+#define WARP_COL(warp) ((warp) % (BN / WN) * WN)
 #define THREADS (32 * WARPS + 128)
 #define CLUSTER 1
 #define CLUSTER_SIZE 1
@@ -13,8 +14,7 @@
 #define LINE_BYTES 128
 #define A_BYTES (BM * BK * 8)
 #define STAGE_BYTES ((BM + BN) * BK * 8)
-#define STEP_K (MMA_K == 4 ? 8 : MMA_K)
-#define STEPS (BK / STEP_K)
+#define STEPS (BK / MMA_K)
 #define TURN (AHEAD && STEPS % 2 ? 2 : 1)
 
 #define PRODUCER_REGISTERS 24

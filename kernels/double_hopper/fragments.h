@@ -1,6 +1,6 @@
 // A warp's WM x WN part of C in float64, 16 x 8 accumulators for each instruction, and their
-// fragments, loaded from the boxes of a stage (PTX ISA, "Matrix Fragments for mma.m16n8k4,
-// mma.m16n8k8 and mma.m16n8k16 with .f64").
+// fragments, loaded from the boxes of a stage (PTX ISA, "Matrix Fragments for mma.m16n8k8
+// and mma.m16n8k16 with .f64").
 //
 // An instruction has 16 rows of its left side and 8 columns of its right side: A and B, or for
 // C^T = B^T A^T the other way round (SWAPPED). Of its registers those of the left side's two rows
@@ -12,7 +12,10 @@
 // eight for 16 bytes and sixteen for 8, find all banks: of 16 of k, a thread has SLOT_K(0) to
 // SLOT_K(3), and of 16 of the left side's rows two neighbours if its lines are along them.
 //
-// SIDE_K(left, right)  what depends on whether a side's lines are along k
+// BY_RIGHT    instructions are in rounds of one of the right side's fragments with all of the left
+//             side's, which take fewer registers, or the other way round
+// ROUNDS      of them
+// ROUND_MMAS  instructions of a round
 #define SWAPPED (!TRANS_B)
 #define LEFT_ALONG_K (!TRANS_A && TRANS_B)
 #define RIGHT_ALONG_K (!TRANS_A || TRANS_B)
@@ -21,8 +24,11 @@
 #define THREAD_IN_GROUP (THREAD_X % 4)
 #define MMAS_LEFT ((SWAPPED ? WN : WM) / 16)
 #define MMAS_RIGHT ((SWAPPED ? WM : WN) / 8)
-#define SLOTS (STEP_K / 4) // k of a thread in a step
+#define SLOTS (MMA_K / 4) // k of a thread in an instruction
 #define ACC PACK(2)
+#define BY_RIGHT (MMAS_RIGHT > 2 * MMAS_LEFT)
+#define ROUNDS (BY_RIGHT ? MMAS_RIGHT : MMAS_LEFT)
+#define ROUND_MMAS (BY_RIGHT ? MMAS_LEFT : MMAS_RIGHT)
 
 INNER int slot_k(const int slot)
 {
@@ -77,31 +83,31 @@ INNER void load_two(const unsigned at, REAL *two)
     asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(two[0]), "=d"(two[1]) : "r"(at));
 }
 
-// Loads the fragments of the stage's step `q` for all of the warp's instructions.
-INNER void load_fragments(const FragmentAddresses &at, const int q, REAL x[MMAS_LEFT][2 * SLOTS],
-                          REAL y[MMAS_RIGHT][SLOTS])
+// Loads the fragments of an instruction of the stage's step `q`: the `i`-th of the left side's, and
+// the `j`-th of the right side's.
+INNER void load_left(const FragmentAddresses &at, const int q, const int i, REAL *x)
 {
-#define SIDE_LEFT (SWAPPED ? BN : BM)
-#define SIDE_RIGHT (SWAPPED ? BM : BN)
     EACH(s, SLOTS) {
-        const int slot = q * SLOTS + s, box = slot / 4, e = slot % 4;
-        EACH(i, MMAS_LEFT) {
-            if (!LEFT_ALONG_K) {
-                load_two(at.left[e] + (i * BK + box * 16) * 128, x[i] + 2 * s);
-                continue;
-            }
-            EACH(h, 2) {
-                x[i][2 * s + h] = load_one(at.left[e] + (box * SIDE_LEFT + i * 16 + h * 8) * 128);
-            }
+        const int slot = q * SLOTS + s, box = slot / 4, side = SWAPPED ? BN : BM;
+        if (!LEFT_ALONG_K) {
+            load_two(at.left[slot % 4] + (i * BK + box * 16) * 128, x + 2 * s);
+        } else {
+            x[2 * s] = load_one(at.left[slot % 4] + (box * side + i * 16) * 128);
+            x[2 * s + 1] = load_one(at.left[slot % 4] + (box * side + i * 16 + 8) * 128);
         }
-        EACH(j, MMAS_RIGHT) {
-            if (!RIGHT_ALONG_K) {
-                y[j][s] = load_one(at.right[j % 2 * 4 + e] + (j / 2 * BK + box * 16) * 128);
-            } else if (!RIGHT_BY_TWOS) {
-                y[j][s] = load_one(at.right[e] + (box * SIDE_RIGHT + j * 8) * 128);
-            } else if (s % 2 == 0) {
-                load_two(at.right[e] + (box * SIDE_RIGHT + j * 8) * 128, y[j] + s);
-            }
+    }
+}
+
+INNER void load_right(const FragmentAddresses &at, const int q, const int j, REAL *y)
+{
+    EACH(s, SLOTS) {
+        const int slot = q * SLOTS + s, box = slot / 4, side = SWAPPED ? BM : BN;
+        if (!RIGHT_ALONG_K) {
+            y[s] = load_one(at.right[j % 2 * 4 + slot % 4] + (j / 2 * BK + box * 16) * 128);
+        } else if (!RIGHT_BY_TWOS) {
+            y[s] = load_one(at.right[slot % 4] + (box * side + j * 8) * 128);
+        } else if (s % 2 == 0) {
+            load_two(at.right[slot % 4] + (box * side + j * 8) * 128, y + s);
         }
     }
 }

@@ -7,7 +7,7 @@
 // BK          depth of a k tile in shared memory: a multiple of 16, 128 bytes
 // WM          rows of the tile that a consumer warp keeps in registers
 // WN          columns of the tile that a consumer warp keeps in registers
-// MMA_K       k of an instruction: 4, 8 or 16
+// MMA_K       k of an instruction: 8 or 16
 // AHEAD       1 to load the next instructions' fragments before these are issued, else 0
 // STAGES      k tiles in shared memory
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
@@ -66,7 +66,7 @@ template <int side, int along_k> INNER void load_operand(const unsigned to, cons
                                                          const int batch, const unsigned barrier)
 {
     EACH(i, (along_k ? BK : side) / LINE) {
-        tma_load(to + i * (along_k ? side : BK) * LINE_BYTES, map, along_k ? k + i * LINE : first + i * LINE,
+        tma_load(to + i * (along_k ? side : BK) * LINE_BYTES, map, (along_k ? k : first) + i * LINE,
                  along_k ? first : k, batch, barrier);
     }
 }
@@ -93,27 +93,47 @@ struct Mainloop {
         }
     }
 
-    // Loads the fragments of the stage's step `q`.
-    __device__ __forceinline__ void load(const int q, const int to)
-    {
-        load_fragments(at, q, x[to], y[to]);
-    }
-
     __device__ __forceinline__ void advance()
     {
         at.advance(state.index == STAGES - 1 ? -(STAGES - 1) * STAGE_BYTES : STAGE_BYTES);
         state.advance();
     }
 
-    // Multiplies rows `first` to `last` of the left side's instructions.
-    __device__ __forceinline__ void multiply(ACC *acc, const int from, const int first,
-                                             const int last) const
+    // Loads the fragments of the stage's step `q`: of the side that all rounds multiply, and of one
+    // round.
+    __device__ __forceinline__ void load_shared(const int q, const int to)
     {
-        _Pragma("unroll") for (int e = first * MMAS_RIGHT; e < last * MMAS_RIGHT; e++) {
-            EACH(s, STEP_K / MMA_K) {
-                mma(acc + 2 * e, x[from][e / MMAS_RIGHT] + s * (MMA_K / 2),
-                    y[from][e % MMAS_RIGHT] + s * (MMA_K / 4));
+        EACH(e, ROUND_MMAS) {
+            if (BY_RIGHT) {
+                load_left(at, q, e, x[to][e]);
+            } else {
+                load_right(at, q, e, y[to][e]);
             }
+        }
+    }
+
+    __device__ __forceinline__ void load_round(const int q, const int round, const int to)
+    {
+        if (BY_RIGHT) {
+            load_right(at, q, round, y[to][round]);
+        } else {
+            load_left(at, q, round, x[to][round]);
+        }
+    }
+
+    __device__ __forceinline__ void multiply(ACC *acc, const int round, const int from) const
+    {
+        EACH(e, ROUND_MMAS) {
+            const int i = BY_RIGHT ? e : round, j = BY_RIGHT ? round : e;
+            mma(acc + 2 * (i * MMAS_RIGHT + j), x[from][i], y[from][j]);
+        }
+    }
+
+    __device__ __forceinline__ void load(const int q, const int to)
+    {
+        load_shared(q, to);
+        EACH(round, ROUNDS) {
+            load_round(q, round, to);
         }
     }
 
@@ -132,22 +152,25 @@ struct Mainloop {
                     load(0, 1 - from);
                 }
             }
-            multiply(acc, from, 0, MMAS_LEFT);
+            EACH(round, ROUNDS) {
+                multiply(acc, round, from);
+            }
         }
     }
 
-    // A k tile; its stage is given back once the first instructions have waited for its loads.
     __device__ __forceinline__ void run_behind(ACC *acc)
     {
         wait();
         EACH(q, STEPS) {
-            load(q, 0);
-            multiply(acc, 0, 0, 1);
-            if (q == STEPS - 1) {
-                release();
-                advance();
+            load_shared(q, 0);
+            EACH(round, ROUNDS) {
+                load_round(q, round, 0);
+                if (q == STEPS - 1 && round == ROUNDS - 1) {
+                    release();
+                    advance();
+                }
+                multiply(acc, round, 0);
             }
-            multiply(acc, 0, 1, MMAS_LEFT);
         }
     }
 
@@ -171,17 +194,16 @@ struct Mainloop {
 };
 
 // `group_m` rows of tiles go through C's columns together; `num_tiles` are dealt out to the blocks
-// in turn.
+// in turn, with `k_tiles` each.
 extern "C" __global__ __launch_bounds__(THREADS, MIN_BLOCKS) void matmul(
     const REAL *a, const REAL *b, REAL *c, const INDEX m, const INDEX n, const INDEX k,
-    REAL *workspace, const INDEX group_m, const INDEX num_tiles,
+    REAL *workspace, const INDEX group_m, const INDEX num_tiles, const INDEX k_tiles,
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
 {
     extern __shared__ __align__(1024) unsigned char smem[];
     const unsigned stages = SMEM_ADDRESS(smem), full_barriers = stages + STAGES * STAGE_BYTES,
                    empty_barriers = full_barriers + 8 * STAGES;
-    const int warp = __shfl_sync(~0u, THREAD_X / 32, 0), // uniform, as the compiler sees
-        k_tiles = (int)((k + BK - 1) / BK);
+    const int warp = __shfl_sync(~0u, THREAD_X / 32, 0); // uniform, as the compiler sees
     if (THREAD_X == 32 * WARPS) {
         prefetch_tensormap(map_a);
         prefetch_tensormap(map_b);
@@ -211,16 +233,17 @@ extern "C" __global__ __launch_bounds__(THREADS, MIN_BLOCKS) void matmul(
         }
     } else {
         CONSUMER_REG_ALLOC();
-        const int row = warp / (BN / WN) * WM, column = warp % (BN / WN) * WN;
         Mainloop mainloop = {full_barriers, THREAD_X % 32 == 0,
-                             fragment_addresses(stages, row, column)};
+                             fragment_addresses(stages, WARP_ROW(warp), WARP_COL(warp))};
         // kept in registers: found again, they would be waited for in each k tile
         asm volatile("" : "+r"(mainloop.barriers), "+r"(mainloop.is_first));
         for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
             ACC acc[2 * MMAS_LEFT * MMAS_RIGHT] = {}; // stay in registers: C is written once
             mainloop.run(acc, k_tiles);
             const OutputTile tile = output_tile(scheduler.tile_idx, m, n, group_m);
-            store_tile(c + tile.batch * m * n, m, n, tile.row + row, tile.column + column, acc);
+            int thread = THREAD_X;
+            asm volatile("" : "+r"(thread)); // recompute what depends on it: registers are few
+            store_tile(c + tile.batch * m * n, m, n, tile.row, tile.column, thread, acc);
         }
     }
 }

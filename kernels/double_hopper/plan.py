@@ -9,6 +9,7 @@ from kernels.launch import Plan, TensorMap
 from kernels.problem import Problem, smaller
 from kernels.rules import LINE_BYTES, REGISTERS_AT_ONCE, WARP, blocks
 from kernels.space import Config
+from kernels.split_k import k_tiles
 
 # As in config.h: a block's producer, and the registers of its threads; the most of a consumer's.
 PRODUCER: Final = 128
@@ -18,10 +19,11 @@ MOST_REGISTERS: Final = 240
 LINE: Final = 16
 # A stage's two mbarriers.
 BARRIER_BYTES: Final = 16
-# K of the least step whose operands are loaded at once.
-STEP: Final = 8
-# Registers beside sums and operands, as NVRTC 12.9 allots them.
+# Registers beside sums and operands, as NVRTC 12.9 allots them: fewer where operands are read ahead, all of which are
+# counted then, else one side's and those of a round of instructions with as many rows.
 ADDRESSES: Final = 40
+ADDRESSES_AHEAD: Final = 31
+ROUND: Final = 16
 
 
 def consumers(config: Config) -> int:
@@ -43,8 +45,8 @@ def shared_bytes(config: Config, problem: Problem) -> int:
 def registers(config: Config) -> int:
     """The least registers of a consumer's thread that spills nothing, two for each double."""
     wm, wn = config["WM"], config["WN"]
-    operands = (1 + config["AHEAD"]) * max(config["MMA_K"], STEP) * (wm + wn)
-    return 2 * (wm * wn + operands) // WARP + ADDRESSES
+    sides, beside = (2 * (wm + wn), ADDRESSES_AHEAD) if config["AHEAD"] else (min(wm, wn) + ROUND, ADDRESSES)
+    return 2 * (wm * wn + config["MMA_K"] * sides) // WARP + beside
 
 
 def register_limit(config: Config, device: Device) -> int:
@@ -69,7 +71,7 @@ def plan(config: Config, problem: Problem) -> Plan:
         grid=smaller(tiles, config["BLOCKS"] * config["MIN_BLOCKS"] or tiles),
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
-        scalars=(smaller(config["GROUP_M"], down), tiles),
+        scalars=(smaller(config["GROUP_M"], down), tiles, k_tiles(config, problem)),
         maps=(
             _map("a", config["BM"], problem.m, not problem.trans_a, config, problem),
             _map("b", config["BN"], problem.n, problem.trans_b, config, problem),

@@ -24,6 +24,9 @@ LEAST_DEEP, MOST_DEEP = 48, 160
 # Threads of an SM that keep its four parts' tensor cores busy while some wait, with MIN_BLOCKS blocks.
 BUSY_THREADS: Final = 128
 MOST_THREADS: Final = 512
+# Warps' tiles with which ptxas spills a few registers, though not with others of as many: WM, WN, MMA_K, AHEAD, and
+# threads that multiply.
+SPILLED: Final = ((32, 32, 8, 1, 384),)
 # Coordinates in tensors have 31 bits.
 MOST: Final = 2**31 - 1
 
@@ -50,7 +53,8 @@ def _threads_fit(config: Config, _: Problem, device: Device) -> bool:
 
 
 def _registers_fit(config: Config, _: Problem, device: Device) -> bool:
-    return registers(config) <= register_limit(config, device)
+    tile = (config["WM"], config["WN"], config["MMA_K"], config["AHEAD"], consumers(config))
+    return registers(config) <= register_limit(config, device) and tile not in SPILLED
 
 
 def _stages_pay(config: Config, _: Problem, __: Device) -> bool:
@@ -97,7 +101,7 @@ SPACE: Final = Space(
         "WM": (16, 32, 64),
         "WN": (16, 32, 64),
         "BK": (16, 32),
-        "MMA_K": (4, 8, 16),
+        "MMA_K": (8, 16),
         "AHEAD": (0, 1),
         "STAGES": (2, 3, 4, 5, 6, 8),
         "MIN_BLOCKS": (1, 2, 3),

@@ -2,10 +2,9 @@
 
 // Where rows of C are not aligned to 16 bytes, threads 2 apart exchange an element of their pairs:
 // the four of a row then store four neighbours at once, and four more, instead of every other one.
-INNER ACC neighbours_apart(const ACC sum)
+INNER ACC neighbours_apart(const ACC sum, const bool upper)
 {
     const REAL first = ELEMENT(sum, 0), second = ELEMENT(sum, 1);
-    const bool upper = THREAD_IN_GROUP >= 2;
     const REAL got = __shfl_xor_sync(0xffffffff, upper ? first : second, 2);
     return {upper ? got : first, upper ? second : got};
 }
@@ -25,11 +24,13 @@ INNER void store_two(REAL *c, const INDEX m, const INDEX n, const int row, const
     }
 }
 
-// `row` and `column` are the warp's first ones in C.
-INNER void store_tile(REAL *c, const INDEX m, const INDEX n, const int row, const int column,
-                      const ACC *acc)
+// `top` and `left` are the tile's first row and column.
+INNER void store_tile(REAL *c, const INDEX m, const INDEX n, const int top, const int left,
+                      const int thread, const ACC *acc)
 {
-    const int g = GROUP_ID, t = THREAD_IN_GROUP, wide = n % WIDE == 0 && ADDRESS(c) % 16 == 0;
+    const int g = thread % 32 / 4, t = thread % 4, row = top + WARP_ROW(thread / 32),
+              column = left + WARP_COL(thread / 32);
+    const int wide = n % WIDE == 0 && ADDRESS(c) % 16 == 0;
     EACH(i, MMAS_LEFT) {
         EACH(j, MMAS_RIGHT) {
             const ACC *const two = acc + (i * MMAS_RIGHT + j) * 2;
@@ -41,7 +42,7 @@ INNER void store_tile(REAL *c, const INDEX m, const INDEX n, const int row, cons
                 } else {
                     store_two(c, m, n, row + i * 16 + (TRANS_A ? g * 2 + e : g + e * 8),
                               column + j * 8 + (wide ? t * 2 : t % 2 * 2 + t / 2), 4, wide,
-                              wide ? two[e] : neighbours_apart(two[e]));
+                              wide ? two[e] : neighbours_apart(two[e], t >= 2));
                 }
             }
         }
