@@ -48,7 +48,8 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     waves = -(-busy // resident)
     alone = ALONE_CLOCKS * (waves - 1) * (resident == 1) * (config["BLOCKS"] == 0)
     stores = busy * STORE_CLOCKS * config["BM"] * config["BN"] / WARP
-    return k_tiles(config, problem) * _k_tile_clocks(config, problem, busy, waves) + waves * TILE_CLOCKS + alone + stores
+    each = _k_tile_clocks(config, problem, busy, waves)
+    return k_tiles(config, problem) * each + waves * TILE_CLOCKS + alone + stores
 
 
 def _k_tile_clocks(config: Config, problem: Problem, busy: int, waves: int) -> float:

@@ -21,7 +21,7 @@ LINE: Final = 16
 BARRIER_BYTES: Final = 16
 # Registers beside sums and operands, as NVRTC 12.9 allots them: fewer where operands are read ahead, all of which are
 # counted then, else one side's and those of a round of instructions with as many rows.
-ADDRESSES: Final = 40
+ADDRESSES: Final = 41
 ADDRESSES_AHEAD: Final = 31
 ROUND: Final = 16
 

@@ -24,9 +24,14 @@ LEAST_DEEP, MOST_DEEP = 48, 160
 # Threads of an SM that keep its four parts' tensor cores busy while some wait, with MIN_BLOCKS blocks.
 BUSY_THREADS: Final = 128
 MOST_THREADS: Final = 512
-# Warps' tiles with which ptxas spills a few registers, though not with others of as many: WM, WN, MMA_K, AHEAD, and
-# threads that multiply.
-SPILLED: Final = ((32, 32, 8, 1, 384),)
+# What ptxas spills a few registers of, though not of all others that take as many: WM, WN, BK, MMA_K, AHEAD, threads
+# that multiply and MIN_BLOCKS.
+SPILLED: Final = (
+    (32, 32, 16, 8, 1, 384, 1),
+    (32, 32, 32, 8, 1, 384, 1),
+    (64, 32, 32, 16, 0, 128, 2),
+    (32, 64, 32, 16, 0, 128, 2),
+)
 # Coordinates in tensors have 31 bits.
 MOST: Final = 2**31 - 1
 
@@ -53,7 +58,8 @@ def _threads_fit(config: Config, _: Problem, device: Device) -> bool:
 
 
 def _registers_fit(config: Config, _: Problem, device: Device) -> bool:
-    tile = (config["WM"], config["WN"], config["MMA_K"], config["AHEAD"], consumers(config))
+    names = ("WM", "WN", "BK", "MMA_K", "AHEAD")
+    tile = (*(config[name] for name in names), consumers(config), config["MIN_BLOCKS"])
     return registers(config) <= register_limit(config, device) and tile not in SPILLED
 
 
@@ -80,7 +86,7 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "warps that are no whole warpgroups, which registers are moved between": (_warpgroups_whole, _WARPS),
     "small warps' tiles for more than four warps, which load more than they multiply": (_warps_share, _WARPS),
     "fewer threads than keep an SM busy, or more than it has registers for": (_threads_fit, (*_WARPS, "MIN_BLOCKS")),
-    "more registers a thread than there are": (_registers_fit, (*_WARPS, "MMA_K", "AHEAD", "MIN_BLOCKS")),
+    "more registers a thread than there are": (_registers_fit, (*_WARPS, "BK", "MMA_K", "AHEAD", "MIN_BLOCKS")),
     "stages of fewer than 48 of k, or more than 160": (_stages_pay, ("BK", "STAGES")),
     "more shared memory a block than the device allows": (shared_fits(shared_bytes), ("BM", "BN", "BK", "STAGES")),
     "more blocks on an SM than its threads and shared memory allow": (

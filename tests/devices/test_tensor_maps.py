@@ -73,7 +73,7 @@ def test_refused_tensor_map_is_a_failed_launch_and_no_more() -> None:
     ("changes", "rule"),
     [
         ({"operand": "d"}, "lies in a, b, c or the workspace"),
-        ({"element": "float64"}, "has elements of a known type"),
+        ({"element": "int8"}, "has elements of a known type"),
         ({"sizes": (1,) * 6, "strides": (16,) * 5, "box": (8,) * 6}, "has one to five dimensions"),
         ({"box": (64, 128)}, "has a box of as many"),
         ({"strides": (208,)}, "has a stride for each but the innermost"),
