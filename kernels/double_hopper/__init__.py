@@ -18,18 +18,19 @@ from kernels.space import Config
 # As double_tensor's: C's short side that is skinny's, and the cube that is batched's.
 SHORT: Final = 16
 SMALL: Final = 32
-# What defaults are chosen from, and seeds of a search: BM, BN, WM, WN, BK, MMA_K, AHEAD, STAGES, MIN_BLOCKS.
+# What defaults are chosen from, and seeds of a search: BM, BN, WM, WN, BK, MMA_K, AHEAD, STAGES, CLUSTER,
+# MIN_BLOCKS.
 _TILES: Final = (
-    (128, 64, 32, 32, 16, 16, 1, 6, 1),
-    (64, 128, 32, 32, 16, 16, 1, 6, 1),
-    (128, 128, 64, 32, 16, 8, 0, 5, 1),
-    (64, 64, 32, 32, 16, 16, 1, 5, 2),
-    (64, 64, 32, 32, 16, 16, 1, 6, 1),
-    (32, 64, 16, 32, 16, 16, 1, 6, 2),
-    (64, 32, 32, 16, 16, 16, 1, 6, 2),
-    (32, 32, 16, 16, 32, 16, 1, 4, 2),
+    (128, 64, 32, 32, 16, 16, 1, 6, 1, 1),
+    (64, 128, 32, 32, 16, 16, 1, 6, 1, 1),
+    (128, 128, 64, 32, 16, 8, 0, 5, 1, 1),
+    (64, 64, 32, 32, 16, 16, 1, 5, 1, 2),
+    (64, 64, 32, 32, 16, 16, 1, 6, 1, 1),
+    (32, 64, 16, 32, 16, 16, 1, 6, 1, 2),
+    (64, 32, 32, 16, 16, 16, 1, 6, 1, 2),
+    (32, 32, 16, 16, 32, 16, 1, 4, 1, 2),
 )
-_TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", "MIN_BLOCKS")
+_TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", "CLUSTER", "MIN_BLOCKS")
 # How many of them a search begins with.
 SEEDS: Final = 6
 

@@ -8,8 +8,7 @@
 #define WARP_ROW(warp) ((warp) / (BN / WN) * WM) // first row and column of its part of the tile
 #define WARP_COL(warp) ((warp) % (BN / WN) * WN)
 #define THREADS (32 * WARPS + 128)
-#define CLUSTER 1
-#define CLUSTER_SIZE 1
+#define CLUSTER_SIZE CLUSTER
 #define LINE 16 // elements of a box's row, as wide as the swizzle
 #define LINE_BYTES 128
 #define A_BYTES (BM * BK * 8)

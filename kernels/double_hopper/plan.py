@@ -7,7 +7,7 @@ from typing import Final
 from kernels.device import Device
 from kernels.launch import Plan, TensorMap
 from kernels.problem import Problem, smaller
-from kernels.rules import LINE_BYTES, REGISTERS_AT_ONCE, WARP, blocks
+from kernels.rules import LINE_BYTES, REGISTERS_AT_ONCE, WARP
 from kernels.space import Config
 from kernels.split_k import k_tiles
 
@@ -63,24 +63,37 @@ def _whole(registers: int) -> int:
     return registers // REGISTERS_AT_ONCE * REGISTERS_AT_ONCE
 
 
+def tiles(config: Config, problem: Problem) -> int:
+    """Tiles, or clusters of tiles, of all batches."""
+    return problem.batch * _down(config, problem) * -(-problem.n // config["BN"])
+
+
+def _down(config: Config, problem: Problem) -> int:
+    return -(-problem.m // (config["BM"] * config["CLUSTER"]))
+
+
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
-    tiles = blocks(config, problem)
-    down = -(-problem.m // config["BM"])
+    cluster, work = config["CLUSTER"], tiles(config, problem)
+    staying = config["BLOCKS"] * config["MIN_BLOCKS"] // cluster
     return Plan(
-        grid=smaller(tiles, config["BLOCKS"] * config["MIN_BLOCKS"] or tiles),
+        grid=smaller(work, staying or work) * cluster,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
-        scalars=(smaller(config["GROUP_M"], down), tiles, k_tiles(config, problem)),
+        scalars=(smaller(config["GROUP_M"], _down(config, problem)), work, k_tiles(config, problem)),
         maps=(
             _map("a", config["BM"], problem.m, not problem.trans_a, config, problem),
-            _map("b", config["BN"], problem.n, problem.trans_b, config, problem),
+            _map("b", config["BN"] // (cluster if problem.trans_b else 1), problem.n, problem.trans_b, config, problem),
         ),
+        cluster=cluster,
     )
 
 
 def _map(operand: str, side: int, size: int, along_k: bool, config: Config, problem: Problem) -> TensorMap:
-    """The tensor map of an operand of `size` rows (columns, of B), in boxes of 128 bytes along memory's lines."""
+    """The tensor map of an operand of `size` rows (columns, of B), in boxes of 128 bytes along memory's lines.
+
+    A box has `side` of them, or BK of k, across these.
+    """
     sizes, box = ((problem.k, size), (LINE, side)) if along_k else ((size, problem.k), (LINE, config["BK"]))
     row = sizes[0] * problem.itemsize
     return TensorMap(operand, problem.dtype, (*sizes, problem.batch), (row, sizes[1] * row), (*box, 1), LINE_BYTES)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from kernels.device import Device
-from kernels.double_hopper.plan import consumers, register_limit, registers, shared_bytes, threads
+from kernels.double_hopper.plan import consumers, register_limit, registers, shared_bytes, threads, tiles
 from kernels.packing import ragged
 from kernels.problem import Problem, larger
-from kernels.rules import WARP, blocks, blocks_fit, grid_fits, shared_fits, warps_divide
+from kernels.rules import WARP, blocks_fit, grid_fits, shared_fits, warps_divide
 from kernels.space import Config, Rule, Space
 from kernels.split_k import order_matters
 
@@ -20,7 +20,7 @@ WARPGROUP: Final = 128
 # Of a box's rows (CUDA Driver API, cuTensorMapEncodeTiled).
 MOST_ROWS: Final = 256
 # Of k in shared memory: less leaves too little on its way, more is not waited for.
-LEAST_DEEP, MOST_DEEP = 48, 160
+LEAST_DEEP, MOST_DEEP = 64, 160
 # Threads of an SM that keep its four parts' tensor cores busy while some wait, with MIN_BLOCKS blocks.
 BUSY_THREADS: Final = 128
 MOST_THREADS: Final = 512
@@ -32,6 +32,9 @@ SPILLED: Final = (
     (64, 32, 32, 16, 0, 128, 2),
     (32, 64, 32, 16, 0, 128, 2),
 )
+# Elements of a large tile, and tiles for each SM with which small ones are not tried.
+LARGE: Final = 64 * 128
+WAVES: Final = 8
 # Coordinates in tensors have 31 bits.
 MOST: Final = 2**31 - 1
 
@@ -67,9 +70,20 @@ def _stages_pay(config: Config, _: Problem, __: Device) -> bool:
     return LEAST_DEEP <= config["STAGES"] * config["BK"] <= MOST_DEEP
 
 
+def _large_enough(config: Config, problem: Problem, device: Device) -> bool:
+    area = config["BM"] * config["BN"]
+    whole = config["BM"] >= problem.m or config["BN"] >= problem.n or problem.batch > 1
+    return whole or area >= LARGE or problem.m * problem.n < WAVES * area * device.limits.sms
+
+
+def _clusters_pay(config: Config, problem: Problem, _: Device) -> bool:
+    return config["CLUSTER"] == 1 or (config["MIN_BLOCKS"] == 1 and problem.m > config["BM"])
+
+
 def _as_many_blocks(config: Config, problem: Problem, device: Device) -> bool:
-    size, sms = config["BLOCKS"], device.limits.sms
-    return size == 0 or (size == sms and blocks(config, problem) > sms * config["MIN_BLOCKS"])
+    size, sms, cluster = config["BLOCKS"], device.limits.sms, config["CLUSTER"]
+    many = tiles(config, problem) * cluster > sms * config["MIN_BLOCKS"]
+    return size == 0 or (size == sms and size % cluster == 0 and many)
 
 
 def _counted(_: Config, problem: Problem, __: Device) -> bool:
@@ -87,17 +101,19 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "small warps' tiles for more than four warps, which load more than they multiply": (_warps_share, _WARPS),
     "fewer threads than keep an SM busy, or more than it has registers for": (_threads_fit, (*_WARPS, "MIN_BLOCKS")),
     "more registers a thread than there are": (_registers_fit, (*_WARPS, "BK", "MMA_K", "AHEAD", "MIN_BLOCKS")),
-    "stages of fewer than 48 of k, or more than 160": (_stages_pay, ("BK", "STAGES")),
+    "stages of fewer than 64 of k, or more than 160": (_stages_pay, ("BK", "STAGES")),
     "more shared memory a block than the device allows": (shared_fits(shared_bytes), ("BM", "BN", "BK", "STAGES")),
     "more blocks on an SM than its threads and shared memory allow": (
         blocks_fit(threads, shared_bytes),
         (*_WARPS, "BK", "STAGES", "MIN_BLOCKS"),
     ),
+    "small tiles, where large ones fill the SMs": (_large_enough, ("BM", "BN")),
+    "clusters beside other blocks of an SM, or larger than C": (_clusters_pay, ("BM", "CLUSTER", "MIN_BLOCKS")),
     "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN")),
     "persistent blocks other than one for each SM, or where none has a second tile": (
         _as_many_blocks,
-        ("BM", "BN", "MIN_BLOCKS", "BLOCKS"),
+        ("BM", "BN", "CLUSTER", "MIN_BLOCKS", "BLOCKS"),
     ),
 }
 SPACE: Final = Space(
@@ -110,8 +126,9 @@ SPACE: Final = Space(
         "MMA_K": (8, 16),
         "AHEAD": (0, 1),
         "STAGES": (2, 3, 4, 5, 6, 8),
+        "CLUSTER": (1, 2),
         "MIN_BLOCKS": (1, 2, 3),
-        "GROUP_M": (1, 4, 8, 16),
+        "GROUP_M": (1, 8, 16),
         "BLOCKS": BLOCKS,
     },
     rules={reason: rule for reason, (rule, _) in _RULES.items()},
