@@ -31,16 +31,26 @@ _TILES: Final = (
     (32, 64, 16, 32, 16, 16, 1, 6, 1, 2),
     (64, 32, 32, 16, 16, 16, 1, 6, 1, 2),
     (32, 32, 16, 16, 32, 16, 1, 4, 1, 2),
+    (64, 32, 16, 32, 16, 8, 1, 6, 1, 3),
+    (32, 32, 16, 16, 16, 8, 0, 6, 1, 3),
+    (64, 32, 32, 16, 16, 8, 1, 5, 1, 2),
 )
 _TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", "CLUSTER", "MIN_BLOCKS")
 # How many of them a search begins with.
 SEEDS: Final = 6
+# Over tens of milliseconds power limits the clock: the tile that is made with the fewest joules, and the estimated
+# seconds from which on it is the fastest.
+_FRUGAL: Final = (128, 128, 64, 32, 16, 16, 0, 6, 2, 1)
+_LONG: Final = 0.03
 
 
 def _default(problem: Problem, device: Device) -> Config:
     """The config of the least estimate; the space's first one if the device allows none of those."""
-    found = _fastest(problem, device)
-    return found[0] if found else SPACE.first_legal(problem, device)
+    found, frugal = _fastest(problem, device), _of_tile(_FRUGAL, problem, device)
+    if not found:
+        return SPACE.first_legal(problem, device)
+    is_long = seconds(found[0], problem, device) > _LONG
+    return frugal if is_long and SPACE.refusal(frugal, problem, device) is None else found[0]
 
 
 @lru_cache(1024)

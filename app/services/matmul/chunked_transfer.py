@@ -32,7 +32,7 @@ PIECE: Final = 2**26
 _LAST: Final = 2**24
 # The first bytes of C that are copied, with the product: they leave while the others come.
 _FIRST: Final = 2**24
-# The same where C is compared with what the device made; then as many as are there. What is compared first leaves soon.
+# The same where C is compared with what the device made, and then as many as are there: these leave soon.
 _FIRST_COMPARED: Final = 2**20
 _DEADLINE: Final = 30.0  # seconds that a copy may take before it has the device's lease
 
@@ -130,21 +130,23 @@ class ChunkedTransfer:
         self._may_stay, self.is_streamed = self._c.nbytes > LARGE, self.is_streamed or streamed
 
     def expect(self, check: Callable[[int, int], None]) -> None:
-        """Have `check` look at C's bytes, from one to another, once they are in the slab."""
+        """Have `check` look at C's bytes, from one to another: at those in the slab now, and raise as it does."""
         self._check = check
+        if self._c.copied:
+            check(0, self._c.copied)
 
     def attach_to(self, request: MultiplyRequest, unit: Unit) -> MultiplyRequest:
         """The request with the keys of what its device has already, and of C if it stays there; ends the uploads."""
         self.stop()
         result_key = self._c.key if self._may_stay else None
-        result_head = 0 if result_key is None or request.sketch is not None else _FIRST
+        head = _FIRST if request.sketch is None else _FIRST_COMPARED
         uploaded: tuple[int | None, int | None] = (None, None)
         with self._copying if unit.device.id == self.unit.device.id else nullcontext():
             if result_key is not None:
                 self._held[result_key] = unit
             if unit.device.id == self.unit.device.id:
                 uploaded = self._key("a"), self._key("b")
-        return replace(request, uploaded=uploaded, result_key=result_key, result_head=result_head)
+        return replace(request, uploaded=uploaded, result_key=result_key, result_head=0 if result_key is None else head)
 
     def mark_used(self, request: MultiplyRequest, result: MultiplyResult) -> None:
         """Take note that a request was served: its device has dropped the operands that were uploaded."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from math import prod
 from time import perf_counter
 from typing import Final, TypeAlias
 
 import numpy as np
 
-from app.devices.backend import Backend, Buffer, Operands, Program, WorkerContext
+from app.devices.backend import Buffer, Operands, Program, WorkerContext
 from app.devices.process import WorkerLink
 from app.dtypes import Array, numpy_dtype
 from app.errors import CompileFailed, LaunchFailed
@@ -28,6 +29,7 @@ _LOG: Final = logging.getLogger(__name__)
 _DOUBLE: Final = 8
 _SIGNS: Final = np.array([-1.0, 1.0])  # of a bit
 _SMALL_GRID: Final = 65_535  # threads up to which PoCL compiles a launch on its own
+_NOTHING: Final = np.empty(0)
 _CHECKING: Final = 5.0  # seconds that a check of a hundred rows may take
 _SAMPLE: Final = 43, 300, 270  # m, n and k: more than one block of columns, and of rows that are added up at once
 Programs: TypeAlias = dict[Launch, Program]
@@ -49,13 +51,13 @@ class SketchRequest:
 class DeviceSketch:
     """What a device found of the operands and C in its memory.
 
-    `difference` [batch, VECTORS, n] is vectors C less vectors op(A) op(B); `middle` [batch, VECTORS] are the norms of
-    vectors op(A), `whole` [batch] is that of op(A), `columns` and `results` [batch, n] are those of op(B)'s and C's
-    columns. Rows of op(A) and C count times their `weights` [batch, m]. `is_finite` says whether all of these are.
-    `sums` are of the words of A, B and C. It took `seconds`.
+    `largest` [batch, n] are magnitudes of vectors C less vectors op(A) op(B), the largest of each column; `middle`
+    [batch] is the largest norm of a vector times op(A), `whole` [batch] is that of op(A), `columns` and `results`
+    [batch, n] are those of op(B)'s and C's columns. Rows of op(A) and C count times their `weights` [batch, m].
+    `is_finite` says whether all of these are. `sums` are of the words of A, B and C. It took `seconds`.
     """
 
-    difference: Array
+    largest: Array
     middle: Array
     whole: Array
     columns: Array
@@ -68,9 +70,20 @@ class DeviceSketch:
 
 @dataclass
 class SketchClasses:
-    """By dtype and transpositions, whether this device's sketches were right where their values were known."""
+    """By dtype and transpositions, whether this device's sketches were right where their values were known.
+
+    `pages` are of arrays that were read, by what was read: fresh ones would be mapped each time.
+    """
 
     known: dict[tuple[str, bool, bool], bool] = field(default_factory=dict)
+    pages: dict[str, Array] = field(default_factory=dict)
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Doubles of a shape, in which what was read before under the name is lost."""
+        count = prod(shape)
+        if self.pages.get(name, _NOTHING).size < count:
+            self.pages[name] = np.empty(count)
+        return self.pages[name][:count].reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +139,7 @@ def prepared(
     None where this device makes none.
     """
     programs = _prepare(held, link, problem, allowed)
-    return None if programs is None else SketchMaker(held.backend, programs, problem, request)
+    return None if programs is None else SketchMaker(held, programs, problem, request)
 
 
 class SketchMaker:
@@ -136,8 +149,9 @@ class SketchMaker:
     cannot go on. Source: Freivalds, IFIP 1977; the vectors are its own (docs/how-to/verify.md).
     """
 
-    def __init__(self, backend: Backend, programs: Programs, problem: Problem, request: SketchRequest) -> None:
-        self._backend, self._programs, self._request = backend, programs, request
+    def __init__(self, held: WorkerContext, programs: Programs, problem: Problem, request: SketchRequest) -> None:
+        self._backend, self._programs, self._request = held.backend, programs, request
+        self._classes = held.state(SketchClasses)
         self._problem, self._of = problem, _Sketched.of(problem)
         self._on: Operands | None = None  # None where there will be no sketch
         self._seconds = 0.0
@@ -175,8 +189,9 @@ class SketchMaker:
         product = self._projected(self._of.b, left, on.b)
         result = self._projected(self._of.c, factors, on.c)
         a, b, c = (self._sums(each, of) for each, of in zip(self._of.matrices, (on.a, on.b, on.c), strict=True))
-        made = zip((left, product, result), self._of.matrices, strict=True)
-        found = _found(*(self._read(each, matrix.sketch_shape) for each, matrix in made))
+        made = zip("abc", self._of.matrices, (left, product, result), strict=True)
+        pages = ((self._classes.array(name, matrix.sketch_shape), buffer) for name, matrix, buffer in made)
+        found = _found(*(self._filled(out, buffer) for out, buffer in pages))
         is_finite = all(np.isfinite(each).all() for each in found)
         seconds = self._seconds + perf_counter() - started
         return DeviceSketch(*found, self._weights, is_finite, (a, b, c), seconds)
@@ -197,18 +212,20 @@ class SketchMaker:
         self._backend.run(self._programs[launch], launch, operands)
 
     def _read(self, buffer: Buffer, shape: tuple[int, ...], kind: type[np.generic] = np.float64) -> Array:
-        out = np.empty(shape, kind)
+        return self._filled(np.empty(shape, kind), buffer)
+
+    def _filled(self, out: Array, buffer: Buffer) -> Array:
         self._backend.download(buffer, out)
         return out
 
 
 def _found(left: Array, product: Array, result: Array) -> tuple[Array, Array, Array, Array, Array]:
-    """The difference and the norms of a sketch, by the projections of its matrices."""
+    """The largest magnitudes and the norms of a sketch, by the projections of its matrices."""
     through = left[..., :VECTORS]
     with np.errstate(all="ignore"):
-        difference = np.ascontiguousarray((result - product)[..., :VECTORS].swapaxes(1, 2))
-        middle, whole = np.sqrt(np.einsum("bmv,bmv->bv", through, through)), np.sqrt(left[..., -1].sum(1))
-        return difference, middle, whole, np.sqrt(product[..., -1]), np.sqrt(result[..., -1])
+        largest = np.abs((result - product)[..., :VECTORS]).max(2)
+        middle = np.sqrt(np.einsum("bmv,bmv->bv", through, through).max(1))
+        return largest, middle, np.sqrt(left[..., -1].sum(1)), np.sqrt(product[..., -1]), np.sqrt(result[..., -1])
 
 
 def _factors(problem: Problem, request: SketchRequest, weights: Array) -> Array:
@@ -256,13 +273,13 @@ def _is_right(held: WorkerContext, link: WorkerLink, like: Problem, allowed: flo
     link.phase("verify", allowed)
     with link.lease(_CHECKING):
         on = Operands(*map(backend.upload, stored))
-        maker = SketchMaker(backend, programs, problem, SketchRequest.of(signs))
+        maker = SketchMaker(held, programs, problem, SketchRequest.of(signs))
         maker.begin(on)
         maker.compute()
         found = maker.end()
     if found is None:
         raise LaunchFailed("out of memory for a sketch of known matrices", fatal=False)
-    got = found.difference, found.middle, found.whole, found.columns, found.results, *found.sums
+    got = found.largest, found.middle, found.whole, found.columns, found.results, *found.sums
     of_words = (block_sums(each.reshape(-1).view(np.uint8)) for each in stored)
     known = *_expected(signs, found.weights, *(each.astype(np.float64) for each in (left, right, made))), *of_words
     is_right = all(np.array_equal(*pair) for pair in zip(got, known, strict=True))
@@ -272,12 +289,12 @@ def _is_right(held: WorkerContext, link: WorkerLink, like: Problem, allowed: flo
 
 
 def _expected(signs: Array, weights: Array, left: Array, right: Array, made: Array) -> tuple[Array, ...]:
-    """The difference and the norms of matrices with these weights, as `_found` has them."""
+    """The largest magnitudes and the norms of matrices with these weights, as `_found` has them."""
     vectors = signs[None] * weights[:, None]
     middle = vectors @ left
     whole, columns, results = (
         np.sqrt(np.square(each).sum(at))
         for each, at in ((weights[..., None] * left, (1, 2)), (right, 1), (weights[..., None] * made, 1))
     )
-    difference = vectors @ made - middle @ right
-    return difference, np.sqrt(np.square(middle).sum(2)), whole, columns, results
+    largest = np.abs(vectors @ made - middle @ right).max(1)
+    return largest, np.sqrt(np.square(middle).sum(2).max(1)), whole, columns, results

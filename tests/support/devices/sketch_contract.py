@@ -107,11 +107,11 @@ class Sketches:
             ours, theirs = streamed.result(), asked.sketch()
             assert theirs is not None
             assert np.array_equal(ours.weights, theirs.weights)
-            largest = (ours.middle.max() + 1) * ours.columns.max()
-            for name in ("difference", "middle", "whole", "columns", "results"):
+            scale = (ours.middle.max() + 1) * ours.columns.max()
+            for name in ("largest", "middle", "whole", "columns", "results"):
                 host, there = getattr(ours, name), getattr(theirs, name)
                 assert host.shape == there.shape
-                assert np.abs(host - there).max() <= 1e-12 * (largest if name == "difference" else host.max()), name
+                assert np.abs(host - there).max() <= 1e-12 * (scale if name == "largest" else host.max()), name
 
     def found(self, device: OnDevice, problem: Problem, *rest: Any) -> DeviceSketch:
         found = device.sketch(problem, *rest)

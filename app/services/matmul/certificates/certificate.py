@@ -212,17 +212,13 @@ class _Comparison:
         return Certificate("freivalds", rounds, 2.0**-rounds, found, limit, count, error, error_bound, unchecked)
 
     def _residuals(self) -> tuple[Array, Array]:
-        """The residual of each vector and column [batch, rounds, n], 0 where it is left out, and its bound."""
-        sketch = self._sketch
-        self._left_out |= sketch.unknown
-        residual, bound = np.abs(sketch.difference), self._bounds()
-        if self._left_out.any():
-            left_out = np.broadcast_to(self._left_out[:, None], residual.shape)
-            residual[left_out], bound[left_out] = 0.0, 1.0
-        return residual, bound
+        """The largest residual of each column [batch, n], 0 where it is left out, and its bound."""
+        self._left_out |= self._sketch.unknown
+        out = self._left_out
+        return np.where(out, 0.0, self._sketch.largest), np.where(out, 1.0, self._bounds())
 
     def _bounds(self) -> Array:
-        """The bound of each residual: the class's own, and what this check's float64 costs.
+        """The bound of each column's residuals: the class's own, and what this check's float64 costs.
 
         The errors of column j have the norm gamma |A| |b_j| + rounding |c_j| + |weights| least at most, |A| that of all
         of op(A); rows count times their weights, powers of two, which cost no rounding. With own(m) the relative error
@@ -236,14 +232,13 @@ class _Comparison:
         chance = _FALSE_ALARM * math.log(2) + math.log(2 * problem.batch * problem.n * len(sketch.vectors))
         of_class = allowed.gamma * scale + allowed.rounding * sketch.results + weights * allowed.least
         own = _own(problem.m) * root * (1 + (1 + allowed.gamma) * (1 + allowed.rounding)) * scale
-        bounds = np.multiply((_own(problem.k) * sketch.middle)[:, :, None], sketch.columns[:, None, :])
-        bounds += (math.sqrt(2 * chance) * of_class + own)[:, None, :]
-        return bounds
+        last = (_own(problem.k) * sketch.middle)[:, None] * sketch.columns
+        return np.asarray(last + math.sqrt(2 * chance) * of_class + own)
 
     def _outstanding(self, residual: Array) -> list[tuple[int, int]]:
         """The columns that stand out, each with the product's number before it."""
         columns = self._sketch.columns
-        largest = residual.max(1) / np.where(columns > 0, columns, 1.0)
+        largest = residual / np.where(columns > 0, columns, 1.0)
         known = largest[~self._left_out]
         usual = float(np.median(known)) if known.size else 0.0
         magnitudes = np.where(self._left_out, 0.0, largest)
@@ -320,8 +315,8 @@ class _Comparison:
 def _nearest(residual: Array, bound: Array) -> tuple[float, float, int, int]:
     """The residual that comes nearest to its bound, that, and the number of its product and its column."""
     ratio = np.where(residual > 0, residual / bound, 0.0)
-    batch, vector, column = map(int, np.unravel_index(int(np.argmax(ratio)), ratio.shape))
-    return float(residual[batch, vector, column]), float(bound[batch, vector, column]), batch, column
+    batch, column = map(int, np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+    return float(residual[batch, column]), float(bound[batch, column]), batch, column
 
 
 def _failed(told: str, found: float, limit: float, **at: int) -> CertificateFailed:

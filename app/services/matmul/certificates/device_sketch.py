@@ -121,4 +121,4 @@ def _expect_same(name: str, here: Array, there: Array, first: int = 0) -> None:
 def _sketch(vectors: Array, made: DeviceSketch) -> Sketch:
     """What a device found, as a host's sketch."""
     norms, unknown = (made.middle, made.whole, made.columns, made.results), np.zeros(made.columns.shape, bool)
-    return Sketch(vectors, made.difference, *norms, made.weights, unknown, made.is_finite)
+    return Sketch(vectors, made.largest, *norms, made.weights, unknown, made.is_finite)

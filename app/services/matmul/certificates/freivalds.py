@@ -29,16 +29,16 @@ _LOOK: Final = 2**18  # elements looked at at once
 class Sketch:
     """What a check knows of op(A) [batch, m, k], op(B) [batch, k, n] and C [batch, m, n], each read once.
 
-    `vectors` [r, m] are +1 and -1, `difference` [batch, r, n] is vectors C less vectors op(A) op(B), `middle` are the
-    norms of vectors op(A) [batch, r], `whole` is op(A)'s own [batch], `columns` those of op(B)'s columns [batch, n],
-    `results` those of C's, 0 where nobody asked. In all of these the rows of op(A) and C count times their `weights`
-    [batch, m], 0 where a row is not spoken of. A norm of `columns` that is not finite says that something in that
-    column is not; `unknown` [batch, n] are those whose difference says nothing, since one of the two is not finite.
-    `is_finite` says whether both operands are, and C.
+    `vectors` [r, m] are +1 and -1, `largest` [batch, n] magnitudes of vectors C less vectors op(A) op(B), the largest of
+    each column; `middle` [batch] is the largest norm of a vector times op(A), `whole` is op(A)'s own [batch],
+    `columns` those of op(B)'s columns [batch, n], `results` those of C's, 0 where nobody asked. In all of these the
+    rows of op(A) and C count times their `weights` [batch, m], 0 where a row is not spoken of. A norm of `columns` that
+    is not finite says that something in that column is not; `unknown` [batch, n] are those whose magnitude says
+    nothing, since one of the two is not finite. `is_finite` says whether both operands are, and C.
     """
 
     vectors: Array
-    difference: Array
+    largest: Array
     middle: Array
     whole: Array
     columns: Array
@@ -107,11 +107,12 @@ class StreamedSketch:
 
 def _sketch(vectors: Array, left: Projection, right: Projection, made: Projection, weights: RowWeights) -> Sketch:
     with np.errstate(all="ignore"):
-        middle, whole = np.sqrt(np.square(left.out).sum(2)), np.sqrt(left.squares.sum(1))
-        columns, results, difference = np.sqrt(right.squares), np.sqrt(made.squares), made.out - right.out
+        middle, whole = np.sqrt(np.square(left.out).sum(2).max(1)), np.sqrt(left.squares.sum(1))
+        columns, results = np.sqrt(right.squares), np.sqrt(made.squares)
+        largest = np.abs(made.out - right.out).max(1)
     unknown = np.asarray(~(np.isfinite(made.out).all(1) & np.isfinite(right.out).all(1)))
     is_finite = all(np.isfinite(each).all() for each in (whole, columns, made.out))
-    return Sketch(vectors, difference, middle, whole, columns, results, weights.weights, unknown, is_finite)
+    return Sketch(vectors, largest, middle, whole, columns, results, weights.weights, unknown, is_finite)
 
 
 def unfinished(matrix: Array) -> Iterator[tuple[Piece, Array]]:
