@@ -29,8 +29,8 @@ _LOOK: Final = 2**18  # elements looked at at once
 class Sketch:
     """What a check knows of op(A) [batch, m, k], op(B) [batch, k, n] and C [batch, m, n], each read once.
 
-    `vectors` [r, m] are +1 and -1, `largest` [batch, n] magnitudes of vectors C less vectors op(A) op(B), the largest of
-    each column; `middle` [batch] is the largest norm of a vector times op(A), `whole` is op(A)'s own [batch],
+    `vectors` [r, m] are +1 and -1, `largest` [batch, n] magnitudes of vectors C less vectors op(A) op(B), the largest
+    of each column; `middle` [batch] is the largest norm of a vector times op(A), `whole` is op(A)'s own [batch],
     `columns` those of op(B)'s columns [batch, n], `results` those of C's, 0 where nobody asked. In all of these the
     rows of op(A) and C count times their `weights` [batch, m], 0 where a row is not spoken of. A norm of `columns` that
     is not finite says that something in that column is not; `unknown` [batch, n] are those whose magnitude says
