@@ -9,6 +9,7 @@ from typing import Final
 from kernels.batched import BATCHED
 from kernels.direct_double import DIRECT_DOUBLE
 from kernels.direct_tensor import DIRECT_TENSOR
+from kernels.double_hopper import DOUBLE_HOPPER
 from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.gemv import GEMV
 from kernels.hopper import HOPPER
@@ -27,7 +28,7 @@ from kernels.wmma import WMMA
 
 _LADDER: Final = (
     *(NAIVE, TILED, REGISTER_TILED, PIPELINED, SKINNY, BATCHED, TALL, DOUBLE_TENSOR),
-    *(WMMA, TENSOR_CORE, HOPPER, DIRECT_TENSOR, DIRECT_DOUBLE, RANK_K, GEMV, OUTER),
+    *(DOUBLE_HOPPER, WMMA, TENSOR_CORE, HOPPER, DIRECT_TENSOR, DIRECT_DOUBLE, RANK_K, GEMV, OUTER),
 )
 # What is tuned and serves, and this with the lessons, which are asked for by name alone.
 CATALOGUE: Final[Mapping[str, Kernel]] = MappingProxyType({entry.name: entry for entry in _LADDER})

@@ -41,6 +41,8 @@ OF_SPEED: Final = frozenset(
         "split k, where tiles alone fill the SMs",
         "several blocks on an SM, where one suffices",
         "persistent blocks other than one for each SM",
+        "persistent blocks other than one for each SM, or where none has a second tile",
+        "clusters beside other blocks of an SM, or larger than C",
         "more stages than are of use, or fewer than fit",
         "copies of one element, where rows are multiples of 16 bytes",
         "half of a tile's rows or more past the edge",

@@ -14,11 +14,13 @@ from kernels.device import Device
 from kernels.direct_double.cost_model import least_seconds, seconds
 from kernels.direct_double.plan import plan
 from kernels.direct_double.space import MOST_TILES, SPACE
+from kernels.double_hopper import least_seconds as tiled_seconds
 from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.double_tensor.space import ARCHITECTURES
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
 from kernels.skinny import SKINNY
+from kernels.skinny.cost_model import seconds as skinny_seconds
 from kernels.space import Config
 
 # The k that it is for with any C, and bytes of a line along k with a small one.
@@ -49,16 +51,17 @@ def _grouped(config: Config) -> list[Config]:
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether neither double_tensor, nor skinny where that is not for it, is estimated to be the faster one.
+    """Whether neither double_tensor nor double_hopper, or skinny where these are not for it, is estimated faster.
 
     There are no estimates of batched, which has its batches of the smallest products.
     """
-    rival = DOUBLE_TENSOR if DOUBLE_TENSOR.covers(problem, device) else SKINNY
-    if rival is SKINNY and problem.batch > 1 and BATCHED.covers(problem, device):
+    if DOUBLE_TENSOR.covers(problem, device):
+        return untuned_seconds(problem, device) <= tiled_seconds(problem, device)
+    if problem.batch > 1 and BATCHED.covers(problem, device):
         return False
-    if rival.seconds is None or not rival.covers(problem, device):
+    if not SKINNY.covers(problem, device):
         return True
-    return untuned_seconds(problem, device) <= rival.seconds(rival.default(problem, device), problem, device)
+    return untuned_seconds(problem, device) <= skinny_seconds(SKINNY.default(problem, device), problem, device)
 
 
 def untuned_seconds(problem: Problem, device: Device) -> float:

@@ -10,6 +10,8 @@ from kernels.device import Device
 from kernels.double_hopper.cost_model import seconds
 from kernels.double_hopper.plan import plan
 from kernels.double_hopper.space import ARCHITECTURES, BLOCKS, SPACE
+from kernels.double_tensor import DOUBLE_TENSOR
+from kernels.double_tensor.cost_model import seconds as copied_seconds
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
 from kernels.rules import blocks
@@ -69,6 +71,26 @@ def _of_tile(tile: tuple[int, ...], problem: Problem, device: Device) -> Config:
     return SPACE.config(shape | {"GROUP_M": 8 if tiles > 2 * sms else 1, "BLOCKS": sms if stays else 0})
 
 
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    """Whether double_tensor, which has slices of k for few tiles, is not estimated to be the faster one."""
+    return untuned_seconds(problem, device) <= _copied_seconds(problem, device)
+
+
+def untuned_seconds(problem: Problem, device: Device) -> float:
+    """Estimated seconds of the default."""
+    return seconds(_default(problem, device), problem, device)
+
+
+def _copied_seconds(problem: Problem, device: Device) -> float:
+    return copied_seconds(DOUBLE_TENSOR.default(problem, device), problem, device)
+
+
+def least_seconds(problem: Problem, device: Device) -> float:
+    """Estimated seconds of double_tensor's default, or of this kernel's where it covers the problem and has less."""
+    copied = _copied_seconds(problem, device)
+    return min(copied, untuned_seconds(problem, device)) if DOUBLE_HOPPER.covers(problem, device) else copied
+
+
 DOUBLE_HOPPER: Final = Kernel(
     name="double_hopper",
     summary="Tiles that the TMA unit brings into a ring and warps multiply in float64 on tensor cores.",
@@ -84,6 +106,7 @@ DOUBLE_HOPPER: Final = Kernel(
     dynamic_smem=True,
     arguments=("GROUP_M", "BLOCKS"),
     sizes=Sizes(short_over=SHORT, largest_over=SMALL, whole_rows=True),
+    preferred_untuned=_preferred_untuned,
     shapes=f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}, and operands of rows of 16 bytes",
     architectures=ARCHITECTURES,
     instructions=DMMA,

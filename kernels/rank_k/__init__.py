@@ -9,8 +9,8 @@ from kernels.direct_double import DIRECT_DOUBLE
 from kernels.direct_double import untuned_seconds as direct_double_seconds
 from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.direct_tensor import untuned_seconds as direct_seconds
+from kernels.double_hopper import least_seconds as tiled_seconds
 from kernels.double_tensor import DOUBLE_TENSOR
-from kernels.double_tensor.cost_model import seconds as double_seconds
 from kernels.kernel import Kernel, Sizes
 from kernels.pipelined import PIPELINED
 from kernels.pipelined.cost_model import seconds as pipelined_seconds
@@ -26,7 +26,7 @@ from kernels.tall import TALL
 DEEPEST: Final = DEPTHS[-1]
 SHORT: Final = 32
 LARGE: Final = 800_000
-# How much longer than double_tensor's and pipelined's its estimate may be.
+# How much longer than double_tensor's, double_hopper's and pipelined's its estimate may be.
 CLOSE: Final = 1.1
 # How many times its estimate direct_tensor's and direct_double's are to be at least.
 CLOSER: Final = 1.05
@@ -97,8 +97,7 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
         return False
     if not DOUBLE_TENSOR.covers(problem, device):
         return True
-    other = double_seconds(DOUBLE_TENSOR.default(problem, device), problem, device)
-    return own <= CLOSE * other
+    return own <= CLOSE * tiled_seconds(problem, device)
 
 
 def _preferred_for_large(problem: Problem, device: Device) -> bool:

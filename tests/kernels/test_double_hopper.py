@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.services.best.lookup import untuned
 from kernels.device import Device
-from kernels.double_hopper import DOUBLE_HOPPER
+from kernels.double_hopper import DOUBLE_HOPPER, least_seconds, untuned_seconds
 from kernels.double_hopper.plan import MOST_REGISTERS, register_limit, registers, shared_bytes, threads
 from kernels.double_hopper.space import SPACE
+from kernels.double_tensor import DOUBLE_TENSOR
+from kernels.double_tensor.cost_model import seconds as copied_seconds
 from kernels.launch import Launch, TensorMap
 from kernels.problem import Problem
 from kernels.space import Config
@@ -187,6 +190,37 @@ def test_config_of_another_problem_is_still_right() -> None:
     assert (paired.grid, paired.cluster, paired.scalars) == (132, 2, (8, 256, 128))
     small = DOUBLE_HOPPER.for_problem(paired, Problem(130, 200, 40, dtype="float64"))
     assert (small.grid, small.scalars) == (8, (2, 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("shape", "first"),
+    [
+        ((4096, 4096, 4096), "double_hopper"),
+        ((16384, 16384, 2048), "double_hopper"),
+        ((5000, 3000, 4000), "double_hopper"),
+        ((4095, 4095, 4095), "double_tensor"),
+        ((64, 64, 131_072), "double_tensor"),
+        ((16, 4096, 4096), "direct_double"),
+    ],
+)
+def test_untuned_it_is_taken_for_whole_rows_and_tiles_enough(shape: tuple[int, int, int], first: str) -> None:
+    for turned in TRANSPOSITIONS:
+        problem = transposed("float64", *turned, *shape)
+        assert next(untuned(problem, H200)).name == first
+        if DOUBLE_HOPPER.covers(problem, H200):
+            assert DOUBLE_HOPPER.preferred_untuned(problem, H200) is (first == "double_hopper")
+
+
+def test_what_is_above_it_gives_way_to_the_lesser_of_two_estimates() -> None:
+    def copied(problem: Problem, device: Device) -> float:
+        return copied_seconds(DOUBLE_TENSOR.default(problem, device), problem, device)
+
+    for shape in ((2048, 2048, 128), (64, 64, 4096)):
+        problem = Problem(*shape, dtype="float64")
+        least = min(untuned_seconds(problem, H200), copied(problem, H200))
+        assert least_seconds(problem, H200) == least
+        for other, device in ((problem, replace(H200, architecture="sm_80")), (replace(problem, k=127), H200)):
+            assert least_seconds(other, device) == copied(other, device)
 
 
 @pytest.mark.slow

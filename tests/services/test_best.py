@@ -396,7 +396,8 @@ def test_kernel_without_a_legal_default_is_passed_over(service: Service, monkeyp
     [
         ("sm_90", "float32", "pipelined"),
         ("sm_75", "float32", "register_tiled"),
-        ("sm_90", "float64", "double_tensor"),
+        ("sm_90", "float64", "double_hopper"),
+        ("sm_80", "float64", "double_tensor"),
         ("sm_89", "float64", "register_tiled"),
     ],
 )

@@ -24,13 +24,23 @@ NEWER: Final = MATRIX["tensor_core"]
 RUNGS: Final[dict[tuple[str, str], dict[str, set[str]]]] = {
     ("float32", "strict"): {"pipelined": NEWER, "register_tiled": set(ARCHITECTURES)},
     ("float32", "tf32"): {**MATRIX, "tiled": set(ARCHITECTURES)},
-    ("float64", "strict"): {"double_tensor": {"sm_80", "sm_90"}, "register_tiled": set(ARCHITECTURES)},
+    ("float64", "strict"): {
+        "double_hopper": {"sm_90"},
+        "double_tensor": {"sm_80"},
+        "register_tiled": set(ARCHITECTURES),
+    },
     ("float16", "strict"): {**MATRIX, "wmma": set(ARCHITECTURES), "tiled": set(ARCHITECTURES)},
     ("bfloat16", "strict"): {**MATRIX, "wmma": NEWER, "tiled": set(ARCHITECTURES)},
     ("float32", "emulated"): MATRIX,
     ("float64", "emulated"): {},
 }
-INSTRUCTIONS: Final = {"hopper": "wgmma", "tensor_core": "mma.sync", "wmma": "wmma", "double_tensor": "dmma"}
+INSTRUCTIONS: Final = {
+    "hopper": "wgmma",
+    "tensor_core": "mma.sync",
+    "wmma": "wmma",
+    "double_hopper": "dmma",
+    "double_tensor": "dmma",
+}
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,10 @@ PROBLEMS: dict[str, tuple[Problem, ...]] = {
         Problem(256, 256, 4096, dtype="float64"),
         Problem(1536, 1536, 1536, dtype="float64"),
     ),
+    "double_hopper": (
+        Problem(256, 256, 256, dtype="float64", trans_b=True),
+        Problem(2048, 2048, 1024, 2, "float64", trans_a=True),
+    ),
     "wmma": (Problem(1000, 1016, 1003, dtype="float16"),),
     "tensor_core": (
         Problem(1024, 1024, 1024, dtype="bfloat16"),
@@ -63,6 +67,7 @@ SMALL: dict[str, Problem] = {
     "batched": Problem(32, 32, 32, 256),
     "tall": Problem(8192, 64, 64, dtype="float64"),
     "double_tensor": Problem(256, 256, 2048, dtype="float64"),
+    "double_hopper": Problem(512, 512, 512, dtype="float64"),
     "wmma": Problem(256, 256, 256, dtype="float16"),
     "tensor_core": Problem(512, 512, 2048, precision="emulated"),
     "hopper": Problem(256, 256, 4096, dtype="float16", trans_a=True),

@@ -130,6 +130,14 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (64, 64, 32, 32, 16, 16, 0, 3, 1, 0, 1, 1),
         (64, 128, 32, 32, 16, 8, 1, 5, 1, 132, 1, 1),
     ],
+    # Each depth of the instruction, operands read ahead and not, one box a k tile and two, clusters, persistent blocks.
+    "double_hopper": [
+        (32, 32, 16, 16, 32, 16, 1, 4, 1, 2, 1, 0),
+        (64, 128, 32, 32, 16, 16, 1, 6, 1, 1, 8, 132),
+        (128, 128, 64, 32, 16, 8, 0, 5, 1, 1, 1, 0),
+        (128, 64, 32, 32, 32, 8, 0, 2, 2, 1, 8, 132),
+        (64, 64, 32, 32, 16, 16, 0, 4, 1, 2, 1, 0),
+    ],
     # One warp and eight, one team and four, lines of 32 bytes and of 256, four blocks on an SM, slices of k, copies of
     # both operands and of either, and both or either put in pairs as they are read.
     "tensor_core": [
@@ -200,6 +208,7 @@ HOMES: dict[str, list[tuple[int, int, int, int]]] = {
     "gemv": [(1, 4096, 4096, 1), (4096, 1, 4096, 1), (4, 4096, 4096, 1), (4096, 2, 4096, 1)],
     "outer": [(999, 1001, 1, 1), (999, 1001, 2, 1), (999, 1001, 3, 1), (999, 1001, 4, 1)],
     "double_tensor": [(1024, 1024, 1024, 1)],
+    "double_hopper": [(64, 64, 64, 1), (1024, 1024, 1024, 1), (2048, 2048, 2048, 1)],
     "tensor_core": [
         (1024, 1024, 1024, 1),
         (16, 16, 512, 512),

@@ -26,12 +26,13 @@ NEAR: Final = ((-8, 0, 8), (-7, -3, -2, -1, 0, 1, 2, 3, 5))
 TILES: Final = (1, 1, 2)
 PHASES: Final = (0, 1, 2, 3, 4, 6, 9, 13)
 BATCHES: Final = (1, 1, 1, 2, 3)
-# SMs of a device on which some blocks wait until others have left, and parameters that count a device's. Of rules, one
-# knows no device of so few, and one has copies made for large products alone.
+# SMs of a device on which some blocks wait until others have left, and parameters that count a device's. Of rules, two
+# know no device of so few, and one has copies made for large products alone.
 FEW_SMS: Final = (1, 2, 3, 4, 6)
 COUNTED: Final = ("STREAM_K_SMS", "BLOCKS")
 FOR_LARGE: Final = (
     "persistent blocks other than one for each SM",
+    "persistent blocks other than one for each SM, or where none has a second tile",
     "packing that takes too long beside the product",
 )
 # Problems asked for a config, configs asked whether they take long, and parameters of which rare values are sought.
