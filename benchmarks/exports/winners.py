@@ -28,6 +28,7 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "hopper": Problem(2048, 2048, 4096, dtype="bfloat16"),
     "tensor_core": Problem(1000, 1001, 1003, dtype="float16"),
     "double_tensor": Problem(1024, 1024, 1024, dtype="float64"),
+    "double_hopper": Problem(2048, 2048, 2048, dtype="float64", trans_b=True),
     "tall": Problem(131072, 64, 64),
     "wmma": Problem(1000, 1016, 1003, dtype="float16", trans_a=True),
     "direct_tensor": Problem(4096, 4096, 32, dtype="float16"),
