@@ -107,7 +107,10 @@ DOUBLE_HOPPER: Final = Kernel(
     arguments=("GROUP_M", "BLOCKS"),
     sizes=Sizes(short_over=SHORT, largest_over=SMALL, whole_rows=True),
     preferred_untuned=_preferred_untuned,
-    shapes=f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}, and operands of rows of 16 bytes",
+    shapes=(
+        f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}, and operands whose rows are multiples of "
+        "16 bytes"
+    ),
     architectures=ARCHITECTURES,
     instructions=DMMA,
 )

@@ -23,6 +23,7 @@ LARGEST = [
     ("register_tiled", CUBE, H200, 1.0),
     ("pipelined", Problem(16, 8192, 8192), H200, 1.0),
     ("double_tensor", replace(HALVES, dtype="float64"), H200, 1.0),
+    ("double_hopper", Problem(2048, 2048, 2048, dtype="float64"), H200, 1.0),
     *(("batched", Problem(*shape, dtype=dtype), H200, 1.0) for shape in BATCHES for dtype in ("float32", "float64")),
     *(("skinny", Problem(*shape), device, 1.0) for shape in FLAT for device in (H200, PROCESSOR)),
     *(("gemv", Problem(*shape), H200, 1.0) for shape in FLAT if min(shape) <= 8),
