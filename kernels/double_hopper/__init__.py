@@ -108,8 +108,8 @@ DOUBLE_HOPPER: Final = Kernel(
     sizes=Sizes(short_over=SHORT, largest_over=SMALL, whole_rows=True),
     preferred_untuned=_preferred_untuned,
     shapes=(
-        f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}, and operands whose rows are multiples of "
-        "16 bytes"
+        f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}, "
+        "and operands whose rows are multiples of 16 bytes"
     ),
     architectures=ARCHITECTURES,
     instructions=DMMA,
