@@ -42,7 +42,7 @@ _TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", 
 SEEDS: Final = 6
 # Over tens of milliseconds power limits the clock: the tile that is made with the fewest joules, and the estimated
 # seconds from which on it is the fastest.
-_FRUGAL: Final = (128, 128, 64, 32, 16, 16, 0, 6, 2, 1)
+_FRUGAL: Final = (128, 128, 64, 32, 32, 16, 0, 3, 2, 1)
 _LONG: Final = 0.03
 
 

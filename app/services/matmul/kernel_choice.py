@@ -200,7 +200,7 @@ class KernelSelector:
         """The best there is, or what a forced kernel has; raises UnknownKernel, Unsupported, WrongResult.
 
         A tile of a `whole` product for which nothing better is known has that product's config: tiles overlap, so that
-        it is not their own last waves that count.
+        it is not their own last waves that count. Small ones have it but for how a large launch is dealt out.
         """
         if kernel == "vendor":
             if unit.vendor.name is None:
@@ -225,11 +225,13 @@ class KernelSelector:
         kernel = CATALOGUE[found.kernel]
         if found.launch.problem.precision != problem.precision or kernel.refusal(problem, unit.device) is not None:
             return answer
-        launch = _launch(found.kernel, found.config, problem, unit.device)
-        if launch is None:
-            return answer
-        is_held = self._quarantine.holds(unit.device, found.kernel, found.config, problem) is not None
-        return answer if is_held else replace(found, launch=launch)
+        plain = {name: kernel.space.parameters[name][0] for name in kernel.arguments}
+        for config in (found.config, kernel.space.config({**found.config, **plain})):
+            launch = _launch(found.kernel, config, problem, unit.device)
+            if launch is not None:
+                is_held = self._quarantine.holds(unit.device, found.kernel, config, problem) is not None
+                return answer if is_held else replace(found, config=config, launch=launch)
+        return answer
 
     def feed(
         self, more: Callable[[], Sequence[OperandBuffers]], unit: Unit, kernel: str | None, builds: PendingBuilds
