@@ -23,11 +23,11 @@ SMALL: Final = 32
 # What defaults are chosen from, and seeds of a search: BM, BN, WM, WN, BK, MMA_K, AHEAD, STAGES, CLUSTER,
 # MIN_BLOCKS.
 _TILES: Final = (
-    (128, 64, 32, 32, 16, 8, 1, 6, 1, 1),
     (128, 64, 32, 32, 16, 16, 0, 8, 1, 1),
+    (128, 96, 32, 32, 16, 16, 0, 6, 1, 1),
+    (128, 64, 32, 32, 16, 8, 1, 6, 1, 1),
     (64, 128, 32, 32, 16, 16, 1, 6, 1, 1),
     (128, 128, 64, 32, 16, 8, 0, 6, 1, 1),
-    (128, 96, 32, 32, 16, 16, 0, 6, 1, 1),
     (64, 64, 32, 32, 16, 16, 1, 5, 1, 2),
     (64, 64, 32, 32, 16, 16, 1, 6, 1, 1),
     (32, 64, 16, 32, 16, 16, 1, 6, 1, 2),
@@ -40,27 +40,27 @@ _TILES: Final = (
 _TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", "CLUSTER", "MIN_BLOCKS")
 # How many of them a search begins with.
 SEEDS: Final = 6
-# Over tens of milliseconds power limits the clock: the tile that is made with the fewest joules, and the estimated
-# seconds from which on it is the fastest.
-_FRUGAL: Final = (128, 128, 64, 32, 32, 16, 0, 3, 2, 1)
+# Over tens of milliseconds power limits the clock: what makes a large product with the fewest joules, where neither
+# operand is transposed and elsewhere, and the estimated seconds from which on it is the fastest.
+_FRUGAL: Final = ((128, 128, 64, 32, 16, 16, 0, 6, 2, 1), (128, 128, 64, 32, 32, 16, 0, 3, 2, 1))
 _LONG: Final = 0.03
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The config of the least estimate; the space's first one if the device allows none of those."""
-    found, frugal = _fastest(problem, device), _of_tile(_FRUGAL, problem, device)
-    if not found:
-        return SPACE.first_legal(problem, device)
-    is_long = seconds(found[0], problem, device) > _LONG
-    return frugal if is_long and SPACE.refusal(frugal, problem, device) is None else found[0]
+    """The first of the fastest; the space's first config if the device allows none of those."""
+    found = _fastest(problem, device)
+    return found[0] if found else SPACE.first_legal(problem, device)
 
 
 @lru_cache(1024)
 def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
-    """The legal configs of the least estimates, no two of one tile."""
+    """The legal configs of the least estimates, no two of one tile; before them the frugal one, if it takes long."""
     configs = (_of_tile(tile, problem, device) for tile in _TILES)
     legal = [config for config in configs if SPACE.refusal(config, problem, device) is None]
-    return tuple(sorted(legal, key=lambda config: seconds(config, problem, device))[:SEEDS])
+    found = sorted(legal, key=lambda config: seconds(config, problem, device))[:SEEDS]
+    frugal = _of_tile(_FRUGAL[problem.trans_a or problem.trans_b], problem, device)
+    is_long = bool(found) and seconds(found[0], problem, device) > _LONG
+    return (frugal, *found) if is_long and SPACE.refusal(frugal, problem, device) is None else tuple(found)
 
 
 def _of_tile(tile: tuple[int, ...], problem: Problem, device: Device) -> Config:

@@ -6,9 +6,9 @@ from typing import Final
 
 from kernels.cost_model import CLOCK
 from kernels.device import Device
-from kernels.double_hopper.plan import consumers, shared_bytes, threads
+from kernels.double_hopper.plan import consumers, shared_bytes, threads, tiles
 from kernels.problem import Problem
-from kernels.rules import WARP, blocks
+from kernels.rules import WARP
 from kernels.space import Config
 from kernels.split_k import k_tiles
 
@@ -20,38 +20,36 @@ SIDE: Final = 8
 DEEPEST: Final = 16
 # Of the registers that a block's threads are given.
 MOST: Final = 255
-# Fitted, as benchmarks/kernels/fit.py does, to times on an H200: seconds of a launch, and the share of memory's
-# bandwidth that traffic seems to have.
-LAUNCH: Final = 5.02e-06
-OF_BANDWIDTH: Final = 496
+# Fitted, as benchmarks/kernels/fit.py does, to 1,168 times of 67 shapes on an H200: seconds of a launch.
+LAUNCH: Final = 4.96e-06
 # Clocks of a k tile that a block waits: for its loads, shared by the stages ahead; for each step of a warp whose
-# fragments are not read ahead, or are; and for each instruction of it.
-WAIT_CLOCKS: Final = 344
-STEP_CLOCKS: Final = 14
-AHEAD_CLOCKS: Final = 0.337
-MMA_CLOCKS: Final = 2.84
+# fragments are not read ahead; and for each instruction of it.
+WAIT_CLOCKS: Final = 289
+STEP_CLOCKS: Final = 8.6
+MMA_CLOCKS: Final = 3.3
+# The same of blocks that wait for each other.
+CLUSTER_CLOCKS: Final = 29.1
 # Clocks of an SM: for each one of its products, more where instructions are deepest; for each one of loads from shared
 # memory by bytes, and for each of what the TMA unit brings.
-PRODUCT_CLOCKS: Final = 0.562
-DEEPEST_CLOCKS: Final = 0.0624
-LOAD_CLOCKS: Final = 0.0731
-TMA_CLOCKS: Final = 0.896
+PRODUCT_CLOCKS: Final = 0.527
+DEEPEST_CLOCKS: Final = 0.0402
+LOAD_CLOCKS: Final = 0.243
+TMA_CLOCKS: Final = 0.785
 # Clocks of a tile before its first product and after its last one; of each further one of an SM where no other block
 # runs beside it, and it is no persistent block's; of each store of a warp.
-TILE_CLOCKS: Final = 1100
-ALONE_CLOCKS: Final = 2420
-STORE_CLOCKS: Final = 1.81
+TILE_CLOCKS: Final = 1460
+ALONE_CLOCKS: Final = 3610
+STORE_CLOCKS: Final = 1.4
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch."""
-    moving = problem.bytes / (OF_BANDWIDTH * device.limits.bandwidth)
-    return LAUNCH + _clocks(config, problem, device) / CLOCK + moving
+    return LAUNCH + max(_clocks(config, problem, device) / CLOCK, problem.bytes / device.limits.bandwidth)
 
 
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the busiest SM; the first loads of a persistent block's next tile come while it stores the last."""
-    busy = -(-blocks(config, problem) // max(device.limits.sms, 1))
+    busy = -(-tiles(config, problem) * config["CLUSTER"] // max(device.limits.sms, 1))
     resident = _resident(config, problem, device, busy)
     waves = -(-busy // resident)
     alone = ALONE_CLOCKS * (waves - 1) * (resident == 1) * (config["BLOCKS"] == 0)
@@ -68,9 +66,9 @@ def _k_tile_clocks(config: Config, problem: Problem, busy: int, waves: int) -> f
     brought = (config["BM"] + config["BN"] / config["CLUSTER"]) * bk * problem.itemsize / SHARED_BYTES
     each = PRODUCT_CLOCKS + DEEPEST_CLOCKS * (deep == DEEPEST)
     issued = each * products + LOAD_CLOCKS * loads + TMA_CLOCKS * brought
-    step = AHEAD_CLOCKS if config["AHEAD"] else STEP_CLOCKS
-    waits = WAIT_CLOCKS / config["STAGES"] + bk / deep * step + MMA_CLOCKS * bk / SIDE * (wm / SIDE) * (wn / SIDE)
-    return max(busy * issued + waves * waits, busy * products)
+    waits = WAIT_CLOCKS / config["STAGES"] + CLUSTER_CLOCKS * (config["CLUSTER"] > 1)
+    steps = bk / deep * STEP_CLOCKS * (1 - config["AHEAD"]) + MMA_CLOCKS * bk / SIDE * (wm / SIDE) * (wn / SIDE)
+    return max(busy * issued + waves * (waits + steps), busy * products)
 
 
 def _resident(config: Config, problem: Problem, device: Device, most: int) -> int:
