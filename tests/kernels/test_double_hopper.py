@@ -21,6 +21,7 @@ from kernels.double_hopper.space import SPACE
 from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.double_tensor.cost_model import seconds as copied_seconds
 from kernels.launch import Launch, TensorMap
+from kernels.packing import ragged
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS, transposed
@@ -39,7 +40,9 @@ FEW = replace(H200.limits, sms=131)
 
 
 def tile(*values: int) -> Config:
-    return Config(tuple(zip(NAMES, values, strict=True)))
+    """A config of whole rows by its values, or of realigned ones by all of them."""
+    every = values if len(values) == len(NAMES) else (*values[:-2], 0, *values[-2:])
+    return Config(tuple(zip(NAMES, every, strict=True)))
 
 
 SMALL = tile(64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 1, 0)
@@ -122,13 +125,41 @@ def test_blocks_stay_where_they_have_a_second_tile() -> None:
         ((True, True), {"m", "k"}),
     ],
 )
-def test_rows_that_tma_cannot_load_are_refused(turned: tuple[bool, bool], refused: set[str]) -> None:
+def test_lines_that_tma_cannot_load_as_they_are_are_realigned(turned: tuple[bool, bool], refused: set[str]) -> None:
     for name in ("m", "n", "k"):
         sizes = {"m": 2048, "n": 2048, "k": 2048} | {name: 2047}
         problem = transposed("float64", *turned, *sizes.values())
         reason = SPACE.refusal(SMALL, problem, H200)
-        assert (reason is not None and reason.startswith("operands whose rows")) is (name in refused)
-        assert DOUBLE_HOPPER.covers(problem, H200) is (name not in refused)
+        assert (reason is not None and reason.startswith("lines realigned")) is (name in refused)
+        realigned = Config.of(dict(SMALL) | {"REALIGN": ragged(problem)})
+        assert SPACE.refusal(realigned, problem, H200) is None
+        assert str(SPACE.refusal(realigned, CUBE, H200)).startswith("lines realigned") is (name in refused)
+        batch = replace(problem, batch=2)
+        assert (
+            DOUBLE_HOPPER.covers(batch, H200)
+            is (SPACE.refusal(realigned, batch, H200) is None)
+            is (name not in refused)
+        )
+
+
+def test_lines_of_even_and_odd_number_have_a_map_each() -> None:
+    odd = tile(128, 96, 32, 32, 32, 16, 0, 3, 1, 1, 1, 1, 0)
+    rows = launched(odd, Problem(300, 200, 101, dtype="float64"))
+    assert rows.maps == (
+        TensorMap("a", "float64", (101, 150, 1), (1616, 242_400), (16, 64, 1)),
+        TensorMap("b", "float64", (200, 101, 1), (1600, 161_600), (16, 32, 1)),
+        TensorMap("a", "float64", (202, 150, 1), (1616, 242_400), (16, 64, 1)),
+        TensorMap("b", "float64", (200, 101, 1), (1600, 161_600), (16, 32, 1)),
+    )
+    both = launched(odd, Problem(301, 200, 101, dtype="float64", trans_a=True))
+    assert both.maps == (
+        TensorMap("a", "float64", (301, 51, 1), (4816, 245_616), (16, 16, 1)),
+        TensorMap("b", "float64", (200, 51, 1), (3200, 163_200), (16, 16, 1)),
+        TensorMap("a", "float64", (602, 50, 1), (4816, 240_800), (16, 16, 1)),
+        TensorMap("b", "float64", (400, 50, 1), (3200, 160_000), (16, 16, 1)),
+    ), "B's lines of k come in the order that A's have"
+    one = launched(odd, Problem(301, 200, 1, dtype="float64", trans_a=True))
+    assert one.maps[2].sizes == (1, 1, 1), "there is no odd line"
 
 
 def test_registers_are_those_of_sums_operands_and_addresses() -> None:
@@ -270,6 +301,12 @@ CASES = [
     pytest.param(tile(128, 96, 32, 32, 32, 16, 0, 2, 2, 1, 2, 4), 1, (300, 191, 130), 1, id="nt-cluster-persistent"),
     pytest.param(tile(128, 32, 32, 32, 16, 8, 0, 4, 2, 1, 1, 2), 2, (270, 34, 75), 2, id="tn-cluster-batch"),
     pytest.param(tile(64, 128, 32, 32, 16, 16, 1, 3, 2, 1, 1, 0), 3, (60, 100, 70), 1, id="tt-cluster-half-outside"),
+    pytest.param(tile(64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 1, 1, 0), 0, (71, 66, 51), 1, id="nn-a-realigned"),
+    pytest.param(tile(64, 64, 32, 32, 32, 8, 0, 3, 1, 1, 2, 1, 0), 0, (70, 67, 50), 1, id="nn-b-realigned"),
+    pytest.param(tile(128, 64, 32, 32, 16, 16, 0, 4, 1, 1, 3, 1, 2), 1, (301, 67, 51), 1, id="nt-both-persistent"),
+    pytest.param(tile(64, 64, 32, 32, 32, 16, 0, 2, 1, 1, 1, 1, 0), 2, (71, 66, 1), 1, id="tn-one-line"),
+    pytest.param(tile(64, 64, 64, 16, 16, 8, 1, 5, 1, 1, 3, 1, 0), 2, (71, 67, 40), 1, id="tn-both"),
+    pytest.param(tile(64, 64, 16, 64, 16, 16, 1, 4, 1, 1, 3, 1, 0), 3, (65, 66, 51), 1, id="tt-both"),
 ]
 
 
@@ -291,9 +328,12 @@ def test_random_products_are_exact_without_bank_conflicts(count: int) -> None:
     for chosen in draw.sample(SPACE.legal(CUBE, H200), share_of(count)):
         turned = draw.choice(TRANSPOSITIONS)
         m, n, k = (draw.randint(1, 2 ** draw.randint(1, 8)) for _ in range(3))
-        m, n, k = m + m % 2 * turned[0], n + n % 2 * (not turned[1]), k + k % 2 * (not turned[0] or turned[1])
-        few = Config.of(dict(chosen) | {"BLOCKS": draw.choice((0, 1, 2)), "GROUP_M": draw.choice((1, 2))})
-        expect_exact(few, replace(transposed("float64", *turned, m, n, k), batch=draw.choice((1, 1, 2))))
+        if chosen["CLUSTER"] > 1 or draw.random() < 0.5:
+            m, n, k = m + m % 2 * turned[0], n + n % 2 * (not turned[1]), k + k % 2 * (not turned[0] or turned[1])
+        problem = transposed("float64", *turned, m, n, k)
+        dealt = {"BLOCKS": draw.choice((0, 1, 2)), "GROUP_M": draw.choice((1, 2)), "REALIGN": ragged(problem)}
+        batch = 1 if ragged(problem) else draw.choice((1, 1, 2))
+        expect_exact(Config.of(dict(chosen) | dealt), replace(problem, batch=batch))
 
 
 def expect_exact(chosen: Config, problem: Problem) -> None:
