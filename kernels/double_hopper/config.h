@@ -16,9 +16,9 @@
 #define STEPS (BK / MMA_K)
 #define TURN (AHEAD && STEPS % 2 ? 2 : 1)
 
-// Tensor maps have steps of 16 bytes: lines of even and of odd number, of which one of the two begins
-// 8 bytes beside these, come by a map each, one half of a stage's lines after the other. Where k's
-// lines of one operand are so, the other one's that are along its rows or columns come alike.
+// Tensor maps have steps of 16 bytes: lines of even and of odd number, of which the latter begin 8
+// bytes beside these, come by a map each, one half of a stage's lines after the other. Where lines
+// of one operand have one k each, those of the other one that have come alike.
 //
 // SPLIT_K  whether lines of one k each are split; SPLIT_A, SPLIT_B  an operand's lines
 #define SPLIT_K ((TRANS_A && (REALIGN & 1)) || (!TRANS_B && (REALIGN & 2)))

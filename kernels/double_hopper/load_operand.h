@@ -37,8 +37,8 @@ INNER void load_operand(const unsigned to, const TensorMap &map, const int first
     }
 }
 
-// The same of an operand whose lines are split: the even ones into the first half of the stage's, and
-// the odd ones into the second. A line of an odd map is both of a pair, `length` elements each.
+// The same of an operand whose lines are split: the even ones into the first half of the stage's,
+// and the odd ones into the second. A line of an odd map is both of a pair, `length` elements each.
 template <int side, int along_k>
 INNER void load_split(const unsigned to, const TensorMap &even, const TensorMap &odd,
                       const INDEX length, const int first, const int k, const unsigned barrier)
