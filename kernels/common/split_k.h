@@ -30,7 +30,7 @@ template <int n> INNER Pack<n> load_l2(const REAL *p)
 INNER int last_block_arrived(int *counter, const int of, int *arrivals)
 {
     __threadfence(); // every thread's partial sums are visible before its block arrives
-    __syncthreads();
+    BARRIER();
     if (THREAD_X == 0) {
         *arrivals = atomicAdd(counter, 1);
         if (*arrivals == of - 1) {
@@ -38,7 +38,7 @@ INNER int last_block_arrived(int *counter, const int of, int *arrivals)
         }
         __threadfence();
     }
-    __syncthreads();
+    BARRIER();
     return *arrivals == of - 1;
 }
 #endif

@@ -70,7 +70,7 @@ def _of_tile(tile: tuple[int, ...], problem: Problem, device: Device) -> Config:
     tiles = blocks(shape, problem)
     stays = sms in BLOCKS and tiles > sms * shape["MIN_BLOCKS"]
     dealt = {"GROUP_M": 8 if tiles > 2 * sms else 1, "BLOCKS": sms if stays else 0}
-    return SPACE.config(shape | dealt | {"REALIGN": ragged(problem)})
+    return SPACE.config(shape | dealt | {"REALIGN": ragged(problem), "SPLIT_K": 1})
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
@@ -109,7 +109,7 @@ DOUBLE_HOPPER: Final = Kernel(
     seconds=seconds,
     seeds=_fastest,
     dynamic_smem=True,
-    arguments=("GROUP_M", "BLOCKS"),
+    arguments=("GROUP_M", "BLOCKS", "SPLIT_K"),
     sizes=Sizes(short_over=SHORT, largest_over=SMALL, ragged_batches=False),
     preferred_untuned=_preferred_untuned,
     shapes=(

@@ -7,7 +7,9 @@
 #define WARPS (BM / WM * (BN / WN))
 #define WARP_ROW(warp) ((warp) / (BN / WN) * WM) // first row and column of its part of the tile
 #define WARP_COL(warp) ((warp) % (BN / WN) * WN)
-#define THREADS (32 * WARPS + 128)
+#define CONSUMERS (32 * WARPS)
+#define BLOCK_THREADS (CONSUMERS + 128)
+#define THREADS BLOCK_THREADS
 #define CLUSTER_SIZE CLUSTER
 #define LINE 16 // elements of a box's row, as wide as the swizzle
 #define LINE_BYTES 128
@@ -32,9 +34,9 @@
 
 #define PRODUCER_REGISTERS 24
 #define MOST_REGISTERS 240
-#define START_REGISTERS (65536 / (THREADS * MIN_BLOCKS) / 8 * 8)
+#define START_REGISTERS (65536 / (BLOCK_THREADS * MIN_BLOCKS) / 8 * 8)
 #define LEFT_REGISTERS \
-    ((START_REGISTERS * THREADS - PRODUCER_REGISTERS * 128) / (32 * WARPS) / 8 * 8)
+    ((START_REGISTERS * BLOCK_THREADS - PRODUCER_REGISTERS * 128) / CONSUMERS / 8 * 8)
 #if START_REGISTERS < MOST_REGISTERS
 #define PRODUCER_REG_DEALLOC() warpgroup_reg_dealloc(PRODUCER_REGISTERS)
 #define CONSUMER_REG_ALLOC() \

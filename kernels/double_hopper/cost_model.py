@@ -10,7 +10,7 @@ from kernels.double_hopper.plan import consumers, shared_bytes, threads, tiles
 from kernels.problem import Problem
 from kernels.rules import WARP
 from kernels.space import Config
-from kernels.split_k import k_tiles
+from kernels.split_k import fan, k_tiles_per_split
 
 # What an SM does in a clock: float64 FMAs on tensor cores, and bytes of shared memory.
 FMAS: Final = 128
@@ -40,6 +40,9 @@ TMA_CLOCKS: Final = 0.785
 TILE_CLOCKS: Final = 1460
 ALONE_CLOCKS: Final = 3610
 STORE_CLOCKS: Final = 1.4
+# As double_tensor's: of splits for each other, and for each 128 bytes of partial sums.
+JOIN_CLOCKS: Final = 5800
+SUM_CLOCKS: Final = 2.4
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
@@ -49,13 +52,15 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
 
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the busiest SM; the first loads of a persistent block's next tile come while it stores the last."""
-    busy = -(-tiles(config, problem) * config["CLUSTER"] // max(device.limits.sms, 1))
+    size, splits = config["BM"] * config["BN"], config["SPLIT_K"]
+    busy = -(-tiles(config, problem) * config["CLUSTER"] * splits // max(device.limits.sms, 1))
     resident = _resident(config, problem, device, busy)
     waves = -(-busy // resident)
     alone = ALONE_CLOCKS * (waves - 1) * (resident == 1) * (config["BLOCKS"] == 0)
-    stores = busy * STORE_CLOCKS * config["BM"] * config["BN"] / WARP
-    each = _k_tile_clocks(config, problem, busy, waves)
-    return k_tiles(config, problem) * each + waves * TILE_CLOCKS + alone + stores
+    sums = 2 * fan(splits) * size * problem.itemsize / SHARED_BYTES
+    joining = JOIN_CLOCKS + SUM_CLOCKS * sums if splits > 1 else 0
+    each = k_tiles_per_split(config, problem) * _k_tile_clocks(config, problem, busy, waves)
+    return each + waves * TILE_CLOCKS + alone + busy * STORE_CLOCKS * size / WARP + joining
 
 
 def _k_tile_clocks(config: Config, problem: Problem, busy: int, waves: int) -> float:

@@ -26,6 +26,8 @@
 #define MMAS_RIGHT ((SWAPPED ? WM : WN) / 8)
 #define SLOTS (MMA_K / 4) // k of a thread in an instruction
 #define ACC PACK(2)
+#define ACC_WIDTH 2
+#define OUT_PACKS (2 * MMAS_LEFT * MMAS_RIGHT)
 #define LINE_OF(k) (SPLIT_K ? (k) / 2 + (k) % 2 * (BK / 2) : (k)) // of a k whose line is its own
 #define BOX_LINES (SPLIT_K ? 8 : 16)                              // from one 16 of k to the next
 #define BY_RIGHT (MMAS_RIGHT > 2 * MMAS_LEFT)

@@ -52,12 +52,22 @@
 #include "dmma.h"
 #include "mainloop.h"
 #include "store_tile.h"
+// Those that have sums add them up: the producer has gone.
+#undef THREADS
+#define THREADS CONSUMERS
+#undef BARRIER
+#define BARRIER() named_barrier_sync(1, CONSUMERS)
+#include "split_k.h"
+// Registers of larger parts of C are too few to add up others' beside them.
+#define MAY_SPLIT (CLUSTER == 1 && WM * WN <= 32 * 32)
 
 // `group_m` rows of tiles go through C's columns together; `num_tiles` are dealt out to the
-// clusters in turn, with `k_tiles` each.
-extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void matmul(
+// clusters in turn, with `k_tiles` each. Split-K: a tile is `splits` of them, of `per_split` k
+// tiles; `fan` of them are a group, and a block has one.
+extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) void matmul(
     const REAL *a, const REAL *b, REAL *c, const INDEX m, const INDEX n, const INDEX k,
     REAL *workspace, const INDEX group_m, const INDEX num_tiles, const INDEX k_tiles,
+    const INDEX splits, const INDEX fan, const INDEX per_split,
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b ODD_MAPS)
 {
     extern __shared__ __align__(1024) unsigned char smem[];
@@ -79,8 +89,9 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
         if (THREAD_X == 32 * WARPS) {
             PipelineState state;
             for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
-                const OutputTile tile = output_tile(scheduler.tile_idx, m, n, group_m);
-                for (int p = 0; p < k_tiles; p++, state.advance()) {
+                const OutputTile tile = output_tile(scheduler.tile_idx, m, n, group_m, splits,
+                                                    k_tiles, per_split);
+                for (int p = tile.first; p < tile.first + tile.count; p++, state.advance()) {
                     const unsigned to = stages + state.index * STAGE_BYTES,
                                    full = full_barriers + 8 * state.index;
                     mbarrier_wait(empty_barriers + 8 * state.index, state.phase ^ 1);
@@ -109,12 +120,20 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
         asm volatile("" : "+r"(mainloop.barriers), "+r"(mainloop.lane));
         for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
             ACC acc[2 * MMAS_LEFT * MMAS_RIGHT] = {}; // stay in registers: C is written once
-            mainloop.run(acc, k_tiles);
+            mainloop.run(acc, output_tile(scheduler.tile_idx, m, n, group_m, splits, k_tiles,
+                                          per_split)
+                                  .count);
             INDEX rows = m, columns = n;
             int thread = THREAD_X;
             // recompute what depends on them: there are no registers to keep it
             asm volatile("" : "+l"(rows), "+l"(columns), "+r"(thread));
-            const OutputTile tile = output_tile(scheduler.tile_idx, rows, columns, group_m);
+            const OutputTile tile = output_tile(scheduler.tile_idx, rows, columns, group_m, splits,
+                                                k_tiles, per_split);
+            if (MAY_SPLIT && splits > 1 &&
+                !reduce_split_k(workspace, tile.number, tile.split, splits, fan, (int *)smem,
+                                acc)) {
+                return;
+            }
             store_tile(c + tile.batch * rows * columns, rows, columns, tile.row, tile.column,
                        thread, acc);
         }

@@ -2,18 +2,28 @@
 
 #define CLUSTER_ROW ((int)(BLOCK % CLUSTER)) // the block's number in its cluster
 
-// Where a tile is: blocks of a cluster have tiles below each other.
+// Where a tile is, and of how many k tiles the sums are from the first one on: blocks of a cluster
+// have tiles below each other.
 struct OutputTile {
     INDEX batch;
-    int row, column;
+    int row, column, split, first, count;
+    unsigned number;
 };
 
 INNER OutputTile output_tile(const unsigned idx, const INDEX m, const INDEX n,
-                             const unsigned group_m)
+                             const unsigned group_m, const unsigned splits,
+                             const int k_tiles, const int per_split)
 {
     const unsigned both = BM * CLUSTER, down = (m + both - 1) / both, across = (n + BN - 1) / BN;
-    const TileCoord at = tile_coord(idx, down, across, 1, group_m, 0);
-    return {at.batch, (int)(at.row * CLUSTER + CLUSTER_ROW) * BM, (int)at.column * BN};
+    const TileCoord at = tile_coord(idx, down, across, splits, group_m, 0);
+    const int first = at.split * per_split, left = k_tiles - first;
+    return {at.batch,
+            (int)(at.row * CLUSTER + CLUSTER_ROW) * BM,
+            (int)at.column * BN,
+            (int)at.split,
+            first,
+            left < per_split ? left : per_split,
+            (at.batch * down + at.row) * across + at.column};
 }
 
 // Loads a k tile of an operand's `side` rows (columns, of B) from `first` on: boxes of 16 of k if a

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from kernels.device import Device
-from kernels.launch import Plan, TensorMap
+from kernels.launch import COUNTERS, Plan, TensorMap
 from kernels.packing import A, B
 from kernels.problem import Problem, larger, smaller
 from kernels.rules import LINE_BYTES, REGISTERS_AT_ONCE, WARP
 from kernels.space import Config
-from kernels.split_k import k_tiles
+from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
 
 # As in config.h: a block's producer, and the registers of its threads; the most of a consumer's.
 PRODUCER: Final = 128
@@ -76,13 +76,20 @@ def _down(config: Config, problem: Problem) -> int:
 
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
-    cluster, work = config["CLUSTER"], tiles(config, problem)
+    cluster, split = config["CLUSTER"], config["SPLIT_K"] > 1 and split_fits(config, problem)
+    count = k_tiles(config, problem)
+    per_split = k_tiles_per_split(config, problem) if split else count
+    splits = -(-count // per_split)
+    work = tiles(config, problem) * splits
     staying = config["BLOCKS"] * config["MIN_BLOCKS"] // cluster
+    partials = partials_bytes(config, problem, splits) if splits > 1 else 0
+    dealt = smaller(config["GROUP_M"], _down(config, problem)), work
     return Plan(
         grid=smaller(work, staying or work) * cluster,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
-        scalars=(smaller(config["GROUP_M"], _down(config, problem)), work, k_tiles(config, problem)),
+        workspace_bytes=4 * COUNTERS + partials if partials else 0,
+        scalars=(*dealt, count, splits, fan(splits), per_split),
         maps=_maps(config, problem),
         cluster=cluster,
     )

@@ -7,11 +7,12 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.double_hopper.plan import consumers, register_limit, registers, shared_bytes, threads, tiles
+from kernels.double_tensor.space import SPLITS
 from kernels.packing import A, B, ragged
 from kernels.problem import Problem, larger
-from kernels.rules import WARP, blocks_fit, grid_fits, shared_fits, warps_divide
+from kernels.rules import WARP, blocks_fit, shared_fits, warps_divide
 from kernels.space import Config, Rule, Space
-from kernels.split_k import order_matters
+from kernels.split_k import grid_fits, order_matters, split_fits, splits_even, splits_needed
 
 ARCHITECTURES: Final = ("sm_90",)
 # SMs of Hopper devices, as their data sheets give them.
@@ -90,6 +91,11 @@ def _as_many_blocks(config: Config, problem: Problem, device: Device) -> bool:
     return size == 0 or (size == sms and size % cluster == 0 and many)
 
 
+def _few_split(config: Config, problem: Problem, _: Device) -> bool:
+    alone = config["CLUSTER"] == 1 and config["BLOCKS"] == 0 and config["WM"] * config["WN"] <= WARP * WARP
+    return config["SPLIT_K"] == 1 or (alone and split_fits(config, problem))
+
+
 def _counted(_: Config, problem: Problem, __: Device) -> bool:
     return larger(problem.m, problem.n, problem.k, problem.batch) <= MOST - MOST_ROWS
 
@@ -115,7 +121,13 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "small tiles, where large ones fill the SMs": (_large_enough, ("BM", "BN")),
     "clusters beside other blocks of an SM, or larger than C": (_clusters_pay, ("BM", "CLUSTER", "MIN_BLOCKS")),
     "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
-    "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN")),
+    "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
+    "more splits of k, where there are blocks enough": (splits_needed, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
+    "splits of k that are empty, or shorter than four k tiles": (splits_even, ("BK", "SPLIT_K")),
+    "splits of k for clusters, persistent blocks or large warps' tiles, or more than fit in the workspace": (
+        _few_split,
+        (*_WARPS, "BK", "CLUSTER", "BLOCKS", "SPLIT_K"),
+    ),
     "persistent blocks other than one for each SM, or where none has a second tile": (
         _as_many_blocks,
         ("BM", "BN", "CLUSTER", "MIN_BLOCKS", "BLOCKS"),
@@ -136,6 +148,7 @@ SPACE: Final = Space(
         "REALIGN": (0, A, B, A | B),
         "GROUP_M": (1, 8, 16),
         "BLOCKS": BLOCKS,
+        "SPLIT_K": SPLITS,
     },
     rules={reason: rule for reason, (rule, _) in _RULES.items()},
     reads={reason: names for reason, (_, names) in _RULES.items()},

@@ -40,8 +40,8 @@ FEW = replace(H200.limits, sms=131)
 
 
 def tile(*values: int) -> Config:
-    """A config of whole rows by its values, or of realigned ones by all of them."""
-    every = values if len(values) == len(NAMES) else (*values[:-2], 0, *values[-2:])
+    """A config by its values: without the last one k is whole, and without that before GROUP_M rows are, too."""
+    every = {12: (*values[:-2], 0, *values[-2:], 1), 13: (*values, 1)}.get(len(values), values)
     return Config(tuple(zip(NAMES, every, strict=True)))
 
 
@@ -214,13 +214,28 @@ def test_defaults_are_legal_and_grow_with_the_shape(size: int) -> None:
 
 def test_config_of_another_problem_is_still_right() -> None:
     launch = DOUBLE_HOPPER.launch(tile(64, 64, 32, 32, 16, 16, 1, 4, 1, 2, 8, 132), CUBE, H200)
-    assert (launch.grid, launch.scalars) == (264, (8, 1024, 128))
+    assert (launch.grid, launch.scalars) == (264, (8, 1024, 128, 1, 1, 128))
     small = DOUBLE_HOPPER.for_problem(launch, Problem(100, 200, 40, dtype="float64"))
-    assert (small.grid, small.scalars) == (8, (2, 8, 3))
+    assert (small.grid, small.scalars) == (8, (2, 8, 3, 1, 1, 3))
     paired = DOUBLE_HOPPER.launch(tile(64, 128, 32, 32, 16, 16, 1, 6, 2, 1, 8, 132), CUBE, H200)
-    assert (paired.grid, paired.cluster, paired.scalars) == (132, 2, (8, 256, 128))
+    assert (paired.grid, paired.cluster, paired.scalars) == (132, 2, (8, 256, 128, 1, 1, 128))
     small = DOUBLE_HOPPER.for_problem(paired, Problem(130, 200, 40, dtype="float64"))
-    assert (small.grid, small.scalars) == (8, (2, 4, 3))
+    assert (small.grid, small.scalars) == (8, (2, 4, 3, 1, 1, 3))
+
+
+def test_splits_share_a_tiles_k() -> None:
+    chosen = tile(64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 0, 1, 0, 6)
+    deep = Problem(128, 256, 4000, dtype="float64")
+    launch = DOUBLE_HOPPER.launch(chosen, deep, H200)
+    assert (launch.grid, launch.scalars) == (48, (1, 48, 250, 6, 3, 42))
+    assert launch.workspace_bytes == 65_536 + 48 * 64 * 64 * 8
+    for other, rule in (
+        ({"BLOCKS": 132}, "splits of k for clusters"),
+        ({"CLUSTER": 2}, "splits of k for clusters"),
+        ({"BM": 128, "WM": 64, "AHEAD": 0, "SPLIT_K": 8}, "splits of k for clusters"),
+        ({"SPLIT_K": 264}, "more splits of k"),
+    ):
+        assert str(SPACE.refusal(Config.of(dict(chosen) | other), deep, H200)).startswith(rule)
 
 
 @pytest.mark.parametrize(
@@ -307,6 +322,11 @@ CASES = [
     pytest.param(tile(64, 64, 32, 32, 32, 16, 0, 2, 1, 1, 1, 1, 0), 2, (71, 66, 1), 1, id="tn-one-line"),
     pytest.param(tile(64, 64, 64, 16, 16, 8, 1, 5, 1, 1, 3, 1, 0), 2, (71, 67, 40), 1, id="tn-both"),
     pytest.param(tile(64, 64, 16, 64, 16, 16, 1, 4, 1, 1, 3, 1, 0), 3, (65, 66, 51), 1, id="tt-both"),
+    pytest.param(tile(64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 0, 1, 0, 3), 0, (70, 66, 250), 1, id="nn-splits"),
+    pytest.param(
+        tile(32, 32, 16, 16, 32, 16, 1, 3, 1, 2, 3, 2, 0, 6), 1, (65, 35, 301), 1, id="nt-both-splits-grouped"
+    ),
+    pytest.param(tile(64, 32, 32, 16, 16, 8, 0, 4, 1, 1, 0, 1, 0, 2), 2, (66, 20, 90), 2, id="tn-splits-batch"),
 ]
 
 
@@ -332,6 +352,8 @@ def test_random_products_are_exact_without_bank_conflicts(count: int) -> None:
             m, n, k = m + m % 2 * turned[0], n + n % 2 * (not turned[1]), k + k % 2 * (not turned[0] or turned[1])
         problem = transposed("float64", *turned, m, n, k)
         dealt = {"BLOCKS": draw.choice((0, 1, 2)), "GROUP_M": draw.choice((1, 2)), "REALIGN": ragged(problem)}
+        if chosen["CLUSTER"] == 1 and chosen["WM"] * chosen["WN"] <= 1024 and draw.random() < 0.5:
+            dealt |= {"BLOCKS": 0, "SPLIT_K": draw.choice((2, 3, 6))}
         batch = 1 if ragged(problem) else draw.choice((1, 1, 2))
         expect_exact(Config.of(dict(chosen) | dealt), replace(problem, batch=batch))
 
