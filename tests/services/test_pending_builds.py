@@ -13,7 +13,7 @@ import pytest
 
 from app.devices.fleet import Unit
 from app.services.best.lookup import default_launch
-from app.services.matmul.builds import PendingBuilds
+from app.services.matmul.device_queue import PendingBuilds
 from app.services.matmul.service import MatmulService
 from app.services.service import Service
 from kernels import CATALOGUE

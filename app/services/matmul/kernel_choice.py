@@ -28,7 +28,7 @@ from app.services.best.lookup import BestConfigs, covering, default_launch
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
 from app.services.matmul.buffers import OperandBuffers, Product
-from app.services.matmul.builds import PendingBuilds
+from app.services.matmul.device_queue import PendingBuilds
 from app.services.tuning.trial_runner import kind_of
 from app.worker.serving.launch_class import COMPILING
 from app.worker.serving.product import MultiplyRequest, MultiplyResult

@@ -21,7 +21,7 @@ from app.devices.process import DeviceWorker
 from app.errors import ChildDied, Closing, DeviceError, TilewiseError, Unsupported
 from app.services.best.lookup import BestConfigs, covering, default_launch
 from app.services.best.quarantine import Quarantine, QuarantinedConfig
-from app.services.matmul.builds import BuildDeadlines
+from app.services.matmul.device_queue import BuildDeadlines
 from app.services.matmul.kernel_choice import ServingFailures
 from app.services.tuning.forecast import TrialForecasts
 from app.worker.serving import launch_class

@@ -24,11 +24,10 @@ from app.services.best.quarantine import Quarantine
 from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.matmul.batching import BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import NOWHERE, OperandBuffers, Product
-from app.services.matmul.builds import BuildDeadlines, PendingBuilds
 from app.services.matmul.certificates.certificate import Certifier
 from app.services.matmul.chunked_transfer import LARGE, ChunkedTransfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
-from app.services.matmul.device_queue import CancelToken
+from app.services.matmul.device_queue import BuildDeadlines, CancelToken, PendingBuilds
 from app.services.matmul.kernel_choice import (
     FailedAttempts,
     KernelChoice,
