@@ -120,9 +120,9 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
         asm volatile("" : "+r"(mainloop.barriers), "+r"(mainloop.lane));
         for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
             ACC acc[2 * MMAS_LEFT * MMAS_RIGHT] = {}; // stay in registers: C is written once
-            mainloop.run(acc, output_tile(scheduler.tile_idx, m, n, group_m, splits, k_tiles,
-                                          per_split)
-                                  .count);
+            const OutputTile now = output_tile(scheduler.tile_idx, m, n, group_m, splits, k_tiles,
+                                               per_split);
+            mainloop.run(acc, now.count);
             INDEX rows = m, columns = n;
             int thread = THREAD_X;
             // recompute what depends on them: there are no registers to keep it
