@@ -1,0 +1,168 @@
+"""What given configs take on one device, in turn: launch by launch, or for seconds on end, where power limits clocks.
+
+    python -m benchmarks.kernels.configs PLAN OUT [--device cuda:0] [--rounds 3] [--sustained SECONDS] [--until SECONDS]
+        [--cache FOLDER]
+
+PLAN is JSON: [[problem key, [[kernel, config], ...]], ...], where null is the kernel's default and the kernel "vendor"
+its library. Rules of spaces do not count: what they refuse can be timed, too. A config's product is compared with
+float64's before, on a small problem. OUT has a line for each problem, as `--trials` of benchmarks.kernels.drawn writes
+them: `benchmarks.kernels.fit` reads it. Nothing is begun once `--until` seconds are over. What is compiled stays in
+`--cache`, if that is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from time import perf_counter, sleep
+from typing import Any, Final, cast
+
+import numpy as np
+
+from app.devices.backend import Backend, Buffer, Operands, WorkerContext
+from app.devices.process import WorkerLink
+from app.dtypes import numpy_dtype
+from app.errors import CompileFailed, LaunchFailed, WrongResult
+from app.worker.serving.launch_class import ready
+from benchmarks.kernels.accuracy import opened
+from benchmarks.serving.certificates import Alone
+from kernels import CATALOGUE
+from kernels.launch import Launch
+from kernels.problem import Problem
+
+VENDOR: Final = "vendor"
+_DRAWN: Final = 2**20  # numbers of an operand that are drawn; they come again and again
+_REST: Final = 0.5  # seconds before what goes on for long
+_WARM: Final = 1 / 3  # of what goes on for long, before clocks are those of the rest
+Line = tuple[str, dict[str, int] | None, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A kernel by name, its launch (None for the vendor's library), and what gives the seconds of some launches."""
+
+    kernel: str
+    launch: Launch | None
+    seconds: Callable[[], list[float]]
+
+
+def main() -> None:
+    """Time the plan's configs, and write each problem's once it is done."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sustained", type=float, default=0.0)
+    parser.add_argument("--until", type=float, default=float("inf"))
+    parser.add_argument("--cache", type=Path)
+    options = parser.parse_args()
+    began, plan = perf_counter(), json.loads(options.plan.read_text(encoding="utf-8"))
+    with TemporaryDirectory() as fresh, options.out.open("w", encoding="utf-8") as out:
+        cache = options.cache or Path(fresh)
+        held = WorkerContext(opened(options.device, cache), memoryview(b""))
+        for key, configs in plan:
+            if perf_counter() - began > options.until:
+                break
+            found = timed(held, Problem.of_key(key), configs, cache, options)
+            out.write(json.dumps({"problem": key, "measured": found}) + "\n")
+            out.flush()
+            print(table(key, found), flush=True)
+
+
+def timed(
+    held: WorkerContext, problem: Problem, configs: Sequence[Any], cache: Path, options: argparse.Namespace
+) -> list[Line]:
+    """Milliseconds of each config that is right, in the plan's order: a median, or a mean of what went on for long."""
+    backend = held.backend
+    on = Operands(*(drawn(backend, nbytes, problem) for nbytes in (problem.a_bytes, problem.b_bytes, problem.c_bytes)))
+    launches = [(name, None if name == VENDOR else launch(name, config, problem, held)) for name, config in configs]
+    compile_ahead([each for _, each in launches if each is not None], backend, cache)
+    chosen = [each for name, one in launches if (each := prepared(held, problem, name, one, on)) is not None]
+    took: list[list[float]] = [[] for _ in chosen]
+    for number in range(options.rounds + 1):
+        for each, seconds in zip(chosen, took, strict=True):
+            found = sustained(each, options.sustained) if options.sustained else each.seconds()
+            seconds.extend(found if number else ())  # the first round warms up
+    typical = fmean if options.sustained else median
+    return [
+        (each.kernel, None if each.launch is None else dict(each.launch.config), 1e3 * typical(seconds))
+        for each, seconds in zip(chosen, took, strict=True)
+    ]
+
+
+def drawn(backend: Backend, nbytes: int, problem: Problem) -> Buffer:
+    """A buffer of drawn numbers."""
+    dtype = numpy_dtype(problem.dtype)
+    count = nbytes // dtype.itemsize
+    some = np.random.default_rng(nbytes).standard_normal(min(count, _DRAWN)).astype(dtype)
+    return backend.upload(np.resize(some, count))
+
+
+def launch(name: str, config: Mapping[str, int] | None, problem: Problem, held: WorkerContext) -> Launch:
+    """The launch of a config, whether its space's rules allow it or not; None is the default."""
+    kernel = CATALOGUE[name]
+    if config is None:
+        return kernel.launch(kernel.default(problem, held.backend.device), problem, held.backend.device)
+    free = replace(kernel, space=replace(kernel.space, rules={}, reads={}))
+    return free.launch(free.space.config(config), problem, held.backend.device)
+
+
+def compile_ahead(launches: Sequence[Launch], backend: Backend, cache: Path) -> None:
+    """Compile what CUDA's launches need on all cores, into the cache on disk."""
+    if backend.device.platform != "cuda":
+        return
+    from app.devices.cuda.nvrtc import compile_cubin  # noqa: PLC0415 - only where there is a GPU
+
+    def compiled(one: Launch) -> None:
+        with suppress(CompileFailed):  # it is told where the config is prepared
+            compile_cubin(one.build, backend.device.architecture, cache)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(compiled, launches))
+
+
+def prepared(held: WorkerContext, problem: Problem, name: str, one: Launch | None, on: Operands) -> Timed | None:
+    """A config that is compiled and right, else None, and why on standard output."""
+    backend = held.backend
+    if one is None:
+        return Timed(name, None, lambda: backend.vendor_time(problem, [on], "events"))
+    try:
+        program = ready(held, cast("WorkerLink", Alone()), one)
+    except (CompileFailed, LaunchFailed, WrongResult) as error:
+        if error.facts.get("fatal"):
+            raise
+        print(f"{name} {one.config}: {error.message}", flush=True)
+        return None
+    return Timed(name, one, lambda: backend.time(program, one, [on], "events"))
+
+
+def sustained(each: Timed, seconds: float) -> list[float]:
+    """The seconds of the later ones of launches that go on for so long, after a rest."""
+    sleep(_REST)
+    found, started = list[float](), perf_counter()
+    while not found or perf_counter() - started < seconds:
+        found += each.seconds()
+    return found[int(_WARM * len(found)) :]
+
+
+def table(key: str, found: Sequence[Line]) -> str:
+    """The configs of a problem by their times, and what they are of the vendor's."""
+    vendor = next((took for kernel, _, took in found if kernel == VENDOR), 0.0)
+    lines = [key]
+    for kernel, config, took in sorted(found, key=lambda line: line[2]):
+        ratio = f"{took / vendor:6.3f} of the vendor's" if vendor else ""
+        told = ",".join(f"{name}={value}" for name, value in (config or {}).items())
+        lines.append(f"{1e3 * took:12.2f} us {ratio} {kernel} {told}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
