@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.errors import DeviceError, WrongResult
-from app.services.matmul import kernel_choice, readiness
+from app.services.matmul import device_queue, readiness
 from app.services.matmul import service as matmul
 from kernels.problem import Problem
 from tests.support.services.faulty_kernels import (
@@ -57,8 +57,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
 def impatient(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take what hangs for hung sooner."""
     del compiled
-    monkeypatch.setattr(kernel_choice, "_FIRST", 10.0)
-    monkeypatch.setattr(kernel_choice, "_LONGEST", 10.0)
+    monkeypatch.setattr(device_queue, "_FIRST", 10.0)
+    monkeypatch.setattr(device_queue, "_LONGEST", 10.0)
 
 
 def best_config(client: Client, problem: Problem) -> str:
