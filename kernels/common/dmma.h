@@ -28,3 +28,13 @@ INNER void mma(ACC *acc, const REAL *x, const REAL *y)
     }
 #endif
 }
+
+// Where rows of C are not aligned to 16 bytes, threads 2 apart exchange an element of their pairs,
+// those of `upper` ones: the four of a row then store four neighbours at once, and four more,
+// instead of every other one.
+INNER ACC neighbours_apart(const ACC sum, const bool upper)
+{
+    const REAL first = ELEMENT(sum, 0), second = ELEMENT(sum, 1);
+    const REAL got = __shfl_xor_sync(0xffffffff, upper ? first : second, 2);
+    return {upper ? got : first, upper ? second : got};
+}

@@ -1,14 +1,5 @@
 // Stores a warp's accumulators, where its fragments' rows and columns are (fragments.h).
 
-// Where rows of C are not aligned to 16 bytes, threads 2 apart exchange an element of their pairs:
-// the four of a row then store four neighbours at once, and four more, instead of every other one.
-INNER ACC neighbours_apart(const ACC sum, const bool upper)
-{
-    const REAL first = ELEMENT(sum, 0), second = ELEMENT(sum, 1);
-    const REAL got = __shfl_xor_sync(0xffffffff, upper ? first : second, 2);
-    return {upper ? got : first, upper ? second : got};
-}
-
 // Rows of C's tile are in the order of A's lines in a stage, and columns in that of B's.
 #define ROW_OF(r) (SPLIT_A && !TRANS_A ? (r) % (BM / 2) * 2 + (r) / (BM / 2) : (r))
 #define COLUMN_OF(x) (SPLIT_B && TRANS_B ? (x) % (BN / 2) * 2 + (x) / (BN / 2) : (x))

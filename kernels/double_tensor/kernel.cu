@@ -50,16 +50,6 @@
 #include "copy_tile.h"
 #define STAGE_SIZE ((BM + BN) * BK)
 
-// Where C's rows are not aligned to 16 bytes, threads 2 apart exchange an element of their pairs:
-// the four of a row then store four neighbours at once, and four more, instead of every other one.
-INNER ACC neighbours_apart(const ACC sum)
-{
-    const REAL first = ELEMENT(sum, 0), second = ELEMENT(sum, 1);
-    const bool upper = THREAD_IN_GROUP >= 2;
-    const REAL got = __shfl_xor_sync(0xffffffff, upper ? first : second, 2);
-    return {upper ? got : first, upper ? second : got};
-}
-
 // Stores pairs of accumulators that are neighbours in a row, or elements that are four apart.
 INNER void store_tile(REAL *c, const INDEX n, const int rows, const int columns, const int wide,
                       const ACC *acc)
@@ -76,7 +66,7 @@ INNER void store_tile(REAL *c, const INDEX n, const int rows, const int columns,
                 }
                 continue;
             }
-            const ACC apart = neighbours_apart(sum);
+            const ACC apart = neighbours_apart(sum, THREAD_IN_GROUP >= 2);
             EACH(e, 2) {
                 if (y < rows && x + j * 8 + e * 4 < columns) {
                     to[j * 8 + e * 4] = ELEMENT(apart, e);
