@@ -24,8 +24,8 @@
 //
 // SPLIT_K  whether lines of one k each are split; SPLIT_A, SPLIT_B  an operand's lines
 #define SPLIT_K ((TRANS_A && (REALIGN & 1)) || (!TRANS_B && (REALIGN & 2)))
-#define SPLIT_A (TRANS_A ? SPLIT_K : (REALIGN & 1))
-#define SPLIT_B (TRANS_B ? (REALIGN & 2) : SPLIT_K)
+#define SPLIT_A ((TRANS_A && SPLIT_K) || (!TRANS_A && (REALIGN & 1)))
+#define SPLIT_B ((!TRANS_B && SPLIT_K) || (TRANS_B && (REALIGN & 2)))
 #if REALIGN
 #define ODD_MAPS , const __grid_constant__ TensorMap odd_a, const __grid_constant__ TensorMap odd_b
 #else
