@@ -88,7 +88,7 @@ template <int tile, int mn_major, int turned, int swizzle> struct RealignedTile 
         const int x = SELF % across * 16 - place_own, last = across * 16 - place(SELF);
         const char *const at = from + p * step;
         const char *const mine = at + ((INDEX)own * pitch + x);
-        const int before = p == 0 && own == 0 && x < first;
+        const int before = p == 0 && mine < from + first;
         EACH(i, turns) {
             const int kept = own + i * apart < inside && !(i == 0 && before) ? bytes - x : 0;
             if (own + i * apart < lines) {
@@ -156,8 +156,8 @@ template <int tile, int mn_major, int turned, int swizzle> struct RealignedTile 
                              : "memory");
             }
         }
-        if (SELF == 0 && p == 0 && place_own > -first) {
-            store_first(stage, (along_k ? left : tall) * ELEMENT_BYTES);
+        if (p == 0) {
+            store_first(stage, left);
         }
     }
 
@@ -168,20 +168,34 @@ template <int tile, int mn_major, int turned, int swizzle> struct RealignedTile 
         return x / swizzle * (BK * swizzle) + SWIZZLED(line * swizzle + x % swizzle, swizzle);
     }
 
-    // The elements of the operand's first piece, which begins before it: `bytes` are in the tile.
-    __device__ __forceinline__ void store_first(const unsigned stage, const int bytes) const
+    // The elements of the operand's first piece, which begins before it and was left out: they lie
+    // within `before` bytes of the tile's first. If lines are short, several have some of them. A
+    // thread stores those within the pieces that it has stored.
+    __device__ __forceinline__ void store_first(const unsigned stage, const int left) const
     {
+        const int begins = (int)ADDRESS(from + first) & 15,
+                  before = begins ? 16 - begins + first : 0, between = pitch < 16 ? pitch : 16;
+        const int count = turned ? (left < 4 ? left : 4) : along_k ? left : tall;
+        const int start = turned ? SELF * ELEMENT_BYTES : own * between;
+        const bool mine =
+            turned ? SELF < tall : SELF % across == 0 && own < (along_k ? tall : left);
 #pragma unroll 1
-        for (int e = 0; e < 16 && e < bytes; e += ELEMENT_BYTES) {
-            const unsigned to = stage + (turned ? offset(e / ELEMENT_BYTES, 0) : offset(0, 0) + e);
-#ifdef PRECISION_TF32
-            const unsigned element = *(const unsigned *)(from + e);
-            asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(rounded_word(element))
-                         : "memory");
-#else
-            const STORED element = *(const STORED *)(from + e);
-            asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(element) : "memory");
-#endif
+        for (int e = 0; mine && e < count; e++) {
+            const int at = start + e * (turned ? between : ELEMENT_BYTES);
+            if (at >= before) {
+                return;
+            }
+            store_element(stage + offset(turned ? SELF : own, 0) + e * ELEMENT_BYTES, from + at);
         }
+    }
+
+    static __device__ __forceinline__ void store_element(const unsigned to, const char *const at)
+    {
+#ifdef PRECISION_TF32
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(rounded_word(*(const unsigned *)at))
+                     : "memory");
+#else
+        asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(*(const STORED *)at) : "memory");
+#endif
     }
 };
