@@ -1,4 +1,4 @@
-"""Split-K: several blocks share the k of a tile, and their partial sums are added up in a fixed order."""
+"""Split-K: several blocks or launches share the k of a tile; their partial sums are added up in a fixed order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import isqrt
 from typing import Final
 
 from kernels.device import Device
-from kernels.launch import COUNTERS, Build, Step
+from kernels.launch import COUNTERS, Build, Launch, Step, dtype_macros
 from kernels.problem import Problem
 from kernels.rules import MAX_GRID, VECTOR_BYTES, blocks
 from kernels.sources import source
@@ -22,7 +22,10 @@ WAVES: Final = 2
 PARTIALS_BYTES: Final = 2**26
 # As in common/split_k_reduce.h.
 REDUCE_THREADS: Final = 256
+ACCUMULATE: Final = "steps/accumulate.cu"
 MOST_REDUCERS: Final = 8
+# Bytes of C that a block of steps/accumulate.cu adds to.
+ACCUMULATED_BYTES: Final = REDUCE_THREADS * 4 * VECTOR_BYTES
 
 
 def k_tiles(config: Config, problem: Problem) -> int:
@@ -92,3 +95,11 @@ def reduce_step(file: str, problem: Problem, splits: int, each_bytes: int, macro
     build = Build("split_k_reduce", source(file), "split_k_reduce", (*macros, ("REDUCERS", str(reducers))))
     grid = problem.batch * -(-each_bytes // (REDUCE_THREADS // reducers * VECTOR_BYTES))
     return Step(build, grid, (REDUCE_THREADS, 1))
+
+
+def accumulation(problem: Problem) -> Launch:
+    """The launch that adds a buffer of C's sizes, its A, to C of a float32 or float64 problem without a batch."""
+    alone = Problem(problem.m, problem.n, 1, dtype=problem.dtype)
+    build = Build("accumulate", source(ACCUMULATE), "accumulate", dtype_macros(alone))
+    grid = -(-alone.c_bytes // ACCUMULATED_BYTES)
+    return Launch("accumulate", Config(()), alone, build, grid, (REDUCE_THREADS, 1), 0)

@@ -15,7 +15,7 @@ from kernels.launch import COUNTERS, Build, Launch, dtype_macros
 from kernels.problem import Problem
 from kernels.register_tiled.plan import plan
 from kernels.space import Config
-from kernels.split_k import fan
+from kernels.split_k import accumulation, fan
 from tests.support.kernels.devices import DTYPES, H200, TRANSPOSITIONS, config, transposed
 from tests.support.kernels.pocl_runner import compiled, multiplied, operands, queue, reference
 
@@ -167,3 +167,21 @@ def test_slices_teams_and_copies_compile_and_spill_nothing(architecture: str, tm
         for each in builds:
             assert cuda.compile_cubin(each, architecture, tmp_path).spills == 0, (values, each.name)
         assert launch.threads <= device.limits.threads
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (5, 13), (64, 67)])
+def test_a_slices_product_is_added_to_c_as_interpreted(dtype: str, m: int, n: int) -> None:
+    pytest.importorskip("app.devices.cuda")
+    from tests.ptx_interpreter.launches import run  # noqa: PLC0415 - CuPy is loaded only where something is compiled
+
+    launch, terms = accumulation(Problem(m, n, 9, dtype=dtype)), np.arange(2.0 * m * n, dtype=dtype).reshape(2, m, n)
+    room = -(-terms[0].nbytes // 256) * 256
+    memory = np.full(3 * room, 0xA5, np.uint8)
+    partial, c = (memory[at : at + terms[0].nbytes].view(dtype).reshape(m, n) for at in (0, room))
+    partial[...], c[...] = terms
+    readable = np.zeros(len(memory), np.bool_)
+    readable[: terms[0].nbytes] = readable[room : room + terms[0].nbytes] = True
+    run(launch, [0, 0, room, 2 * room], memory, readable, H200)
+    assert np.array_equal(c, terms[0] + terms[1])
+    assert (memory[room + terms[0].nbytes :] == 0xA5).all(), "nothing past C is written"

@@ -16,8 +16,9 @@ from app.devices.backend import AsyncExecution, Buffer, Operands, WorkerContext
 from app.devices.process.worker_main import CallStopped
 from app.dtypes import Array
 from app.errors import LaunchFailed
-from app.worker.serving import tile_pipeline
+from app.worker.serving import panel_copies, tile_pipeline
 from app.worker.serving.device_memory import DeviceBufferCache, Panel, PanelShare, TileTransfer
+from app.worker.serving.sliced_launch import SlicedLaunch
 from app.worker.serving.tile_pipeline import TilePipeline, TileWork
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -65,7 +66,8 @@ class LateDevice:
         """Queue a product after some marks, beside other products."""
         del program
         self.fails("start")
-        return self._queue(lambda: multiply(launch.problem, operands), list(after))
+        do = add if launch.kernel == "accumulate" else multiply
+        return self._queue(lambda: do(launch.problem, operands), list(after))
 
     def finish(self, mark: Queued) -> None:
         """Do something, and what the mark is of at last."""
@@ -96,11 +98,12 @@ class LateDevice:
         return self.queued[-1]
 
     def _do(self, queued: Queued) -> None:
+        if queued.is_over:
+            return
         for each in queued.after:
             self._do(each)
-        if not queued.is_over:
-            queued.is_over = True
-            queued.do()
+        queued.is_over = True
+        queued.do()
 
 
 def multiply(problem: Problem, operands: Operands) -> None:
@@ -113,9 +116,16 @@ def multiply(problem: Problem, operands: Operands) -> None:
     c[...] = a @ b
 
 
+def add(problem: Problem, operands: Operands) -> None:
+    """Add what is in A to C."""
+    a, c = (matrix(each, problem.m, problem.n) for each in (operands.a, operands.c))
+    c += a
+
+
 def matrix(buffer: Buffer, rows: int, columns: int) -> Array:
     """What a buffer holds."""
-    found: Array = buffer.handle[: ITEM * rows * columns].view(np.float32).reshape(rows, columns)
+    start = buffer.offset
+    found: Array = buffer.handle[start : start + ITEM * rows * columns].view(np.float32).reshape(rows, columns)
     return found
 
 
@@ -129,12 +139,15 @@ class Walk:
     n: int = 20
     k: int = 8
     slab: Array = field(init=False)
+    sliced: float = field(init=False)  # part of the tiles whose panels come in slices
+    slices: list[int] = field(init=False)  # of k
 
     def __post_init__(self) -> None:
         """Integers, whose products are exact."""
         drawn = np.random.default_rng(self.rng.randrange(2**32))
         self.a = drawn.integers(-8, 8, (self.m, self.k)).astype(np.float32)
         self.b = drawn.integers(-8, 8, (self.k, self.n)).astype(np.float32)
+        self.sliced, self.slices = self.rng.choice([0, 0.3, 1]), [len(each) for each in self.cuts(self.k)]
         c = np.full((self.m, self.n), np.nan, np.float32)
         self.slab = np.concatenate([each.ravel() for each in (self.a, self.b, c)]).view(np.uint8)
 
@@ -154,6 +167,9 @@ class Walk:
             key_a, key_b = 100 * self.key + rows.start, 100 * self.key + 50 + columns.start
             a = Panel(-key_a, rows.start * row, len(rows), row, row, most)
             b = Panel(-key_b, (start_b + columns.start) * ITEM, self.k, len(columns) * ITEM, self.n * ITEM, most)
+            if self.rng.random() < self.sliced:
+                a = replace(a, key=-key_a - 25, slices=tuple(ITEM * k for k in self.slices), along=True)
+                b = replace(b, slices=tuple(self.slices))
             c_at = (start_c + rows.start * self.n + columns.start) * ITEM
             c = Panel(0, c_at, len(rows), len(columns) * ITEM, self.n * ITEM, most_c)
             tiles.append(TileTransfer(self.key, a, b, c, rooms=(most,) * 4, is_last=False))
@@ -167,8 +183,16 @@ class Walk:
             launch = cast("Launch", _Launch(problem))
             shares = tuple(PanelShare(panel, self.rng.uniform(0.1, 1)) for panel in ahead[count:2])
             made = replace(tile, ahead=ahead[:count], later=shares, is_last=not later)
-            works.append(TileWork(problem, launch, cast("Any", object()), made))
+            works.append(TileWork(problem, launch, cast("Any", object()), made, self.sliced_launch(made, problem)))
         return works
+
+    def sliced_launch(self, tile: TileTransfer, problem: Problem) -> SlicedLaunch | None:
+        """Of most tiles whose panels come in slices: others are made by launches that need all of k."""
+        if not tile.slices or self.rng.random() < 0.2:
+            return None
+        each = tuple(cast("Launch", _Launch(replace(problem, k=k))) for k in tile.slice_k(ITEM))
+        program = cast("Any", object())
+        return SlicedLaunch(program, each, cast("Launch", _Launch(problem, kernel="accumulate")), program)
 
     def cuts(self, size: int) -> list[range]:
         """Parts of a size."""
@@ -181,6 +205,7 @@ class Walk:
 class _Launch:
     problem: Problem
     verdict_at: int | None = None
+    kernel: str = "naive"
 
 
 def groups(rng: random.Random, works: list[TileWork]) -> list[list[TileWork]]:
@@ -205,7 +230,7 @@ def nothing(_: int) -> None:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of panels may begin anywhere."""
-    monkeypatch.setattr(tile_pipeline, "_ALIGNED", 1)
+    monkeypatch.setattr(panel_copies, "_ALIGNED", 1)
 
 
 @pytest.fixture
@@ -248,7 +273,7 @@ def test_buffers_are_used_again_rather_than_given_back(rng: random.Random) -> No
     device, pipeline, cache, walk = LateDevice(rng), TilePipeline(), DeviceBufferCache(), Walk(rng, 7)
     works = walk.works()
     pipeline.make(held(device, walk), cache, works, nothing)
-    assert device.allocated <= 4 + 2, "four panels and two of C"
+    assert device.allocated <= 4 + 2 + 2, "four panels, two of C and two of slices' products"
     pipeline.forget([7])
     cache.forget(cache.keys)
     assert not pipeline.walks

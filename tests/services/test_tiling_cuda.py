@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 from app.devices.backend import AsyncExecution, Buffer
 from app.dtypes import Array
 from app.main import opened
+from app.services.matmul.tile_slices import SlicedWalk
 from app.services.service import Service
 from app.tuning.verify import tolerance
 from kernels.problem import CLASSES, Problem
@@ -48,6 +51,33 @@ def test_tiles_are_right_and_certified(
         norm = np.linalg.norm(reference)
         error = np.linalg.norm(placed.c.astype(np.float64) - reference[0]) / norm
     assert error <= tolerance.tolerance(replace(problem, precision=made.precision)).relative_l2
+
+
+@pytest.mark.parametrize("_round", range(4))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("trans_a", "trans_b"), [(False, False), (True, False), (True, True)])
+def test_tiles_whose_panels_come_in_slices_of_k_are_right(
+    small: Service, monkeypatch: pytest.MonkeyPatch, dtype: str, trans_a: bool, trans_b: bool, _round: int
+) -> None:
+    """In drawn slices: what is added before it is there, or made before it was added, is wrong."""
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    rng = random.Random(seed)  # noqa: S311 - sizes, no secret
+    problem = Problem(3000, 2500, 2048, dtype=dtype, trans_a=trans_a, trans_b=trans_b)
+    sides = (problem.n, problem.m) if trans_a else (problem.m, problem.n)
+    inner, outer = (tuple(range(at, min(at + 768, size)) for at in range(0, size, 768)) for size in sides)
+    cuts = [sorted(rng.sample(range(256, problem.k, 256), rng.randint(1, 6))) for _ in range(2)]
+    slices = tuple(tuple(end - at for at, end in pairwise([0, *each, problem.k])) for each in cuts)
+    last = inner[-1 if len(outer) % 2 else 0]
+    walk = SlicedWalk(inner, outer, (last[:256], last[256:]), slices)
+    monkeypatch.setattr(small.matmul.memory, "overlapped", lambda *_: walk.tiles(goes_down=not trans_a))
+    draw = np.random.default_rng(seed)
+    with small.matmul.reserve(problem) as placed:
+        placed.a[...] = draw.integers(-8, 8, placed.a.shape)
+        placed.b[...] = draw.integers(-8, 8, placed.b.shape)
+        assert small.matmul.multiply(placed, kernel="tiled").tiles == len(walk.pairs())
+        a, b = placed.a.T if trans_a else placed.a, placed.b.T if trans_b else placed.b
+        assert np.array_equal(placed.c, a @ b), "integers are added exactly"
 
 
 def test_rows_that_lie_apart_are_copied_both_ways_and_are_there_after_a_wait(tmp_path: object) -> None:

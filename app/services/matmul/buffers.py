@@ -29,7 +29,10 @@ _SPANS: Final[dict[str, str | None]] = {"kernel": "launch", "build": None}
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """`rows` by `columns` of C from `row` and `column` on, of `count` products of a batch from `first` on."""
+    """`rows` by `columns` of C from `row` and `column` on, of `count` products of a batch from `first` on.
+
+    With `slices` its panels come in so many of k, whose products are added up.
+    """
 
     first: int
     count: int
@@ -37,6 +40,7 @@ class Tile:
     rows: int
     column: int
     columns: int
+    slices: tuple[int, ...] = ()
 
     def problem(self, whole: Problem) -> Problem:
         """What it computes."""

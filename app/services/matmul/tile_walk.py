@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from app.devices.fleet import Unit
 from app.services.matmul.buffers import OperandBuffers, Tile
 from app.services.matmul.device_cache import DeviceCacheDirectory
-from app.services.matmul.tiling import NEARLY
+from app.services.matmul.tile_slices import NEARLY
 from app.worker.serving.device_memory import Panel, PanelShare, TileTransfer
+from app.worker.serving.tile_buffers import PARTIALS
 
+# The operand, its product, its first row or column, how many there are, and the slices.
+_Name: TypeAlias = tuple[str, int, int, int, tuple[int, ...]]
 _ALIKE: Final = 1.1  # times that panels of A may be as large as those of B, or these, to have the same buffers
 _LARGE: Final = 2  # of the largest panels of either operand: the one that is used, and the next one, which comes
 
@@ -30,8 +33,7 @@ class TileWalk:
     ) -> None:
         """Of devices that have `memory` bytes each for its panels and results."""
         self.units, self._whole, self._tiles, self._cache = units, buffers, tiles, cache
-        names = {name for tile in tiles for name in (("a", tile.first, tile.row), ("b", tile.first, tile.column))}
-        self._keys = {name: cache.new_key() for name in names}
+        self._keys = {name: cache.new_key() for name in {name for tile in tiles for name in self._names(tile)}}
         self._walk = cache.new_key()
         problems = [tile.problem(buffers.problem) for tile in tiles]
         most_a, most_b = max(each.a_bytes for each in problems), max(each.b_bytes for each in problems)
@@ -39,7 +41,7 @@ class TileWalk:
             most_a = most_b = max(most_a, most_b)
         self._most = most_a, most_b, max(each.c_bytes for each in problems)
         self._problems = dict(zip(tiles, problems, strict=True))
-        self._panels: dict[tuple[str, int, int], Panel] = {}
+        self._panels: dict[_Name, Panel] = {}
         self._operands: dict[int, tuple[Panel, Panel]] = {}  # by tile
         self._rooms, self._has_small = Counter[int](), True
         self._plan_rooms(memory)
@@ -104,11 +106,12 @@ class TileWalk:
         run = self._tiles[: -(-len(self._tiles) // len(self.units))]
         alike = [tile for tile in run if tile.first == run[0].first]
         sizes = (
-            list({tile.row: self._problems[tile].a_bytes for tile in alike}.values()),
-            list({tile.column: self._problems[tile].b_bytes for tile in alike}.values()),
+            list({(tile.row, tile.rows): self._problems[tile].a_bytes for tile in alike}.values()),
+            list({(tile.column, tile.columns): self._problems[tile].b_bytes for tile in alike}.values()),
         )
         self._rooms = self._rooms_of(sizes)
-        if sum(self._rooms.elements()) + _LARGE * self._most[2] > memory:
+        results = _LARGE + (PARTIALS if any(tile.slices for tile in run) else 0)
+        if sum(self._rooms.elements()) + results * self._most[2] > memory:
             self._has_small = False
             self._rooms = self._rooms_of(sizes)
 
@@ -137,22 +140,37 @@ class TileWalk:
             found = self._operands[number] = self._panel_a(self._tiles[number]), self._panel_b(self._tiles[number])
         return found
 
+    def _names(self, tile: Tile) -> tuple[_Name, _Name]:
+        """Of the panels of A and B: one whose rows are along k has another name where it comes in slices."""
+        whole, slices = self._whole.problem, tile.slices
+        a = "a", tile.first, tile.row, tile.rows, () if whole.trans_a else slices
+        b = "b", tile.first, tile.column, tile.columns, slices if whole.trans_b else ()
+        return a, b
+
     def _panel_a(self, tile: Tile) -> Panel:
-        whole = self._whole.problem
+        whole, name = self._whole.problem, self._names(tile)[0]
         at = (0, tile.row) if whole.trans_a else (tile.row, 0)
-        return self._named(("a", tile.first, tile.row), 0, whole.a_shape, self._problems[tile].a_shape, tile, at)
+        panel = self._named(name, 0, whole.a_shape, self._problems[tile].a_shape, tile, at)
+        return self._in_slices(panel, tile, along=not whole.trans_a)
 
     def _panel_b(self, tile: Tile) -> Panel:
-        whole = self._whole.problem
+        whole, name = self._whole.problem, self._names(tile)[1]
         at = (tile.column, 0) if whole.trans_b else (0, tile.column)
-        return self._named(("b", tile.first, tile.column), 1, whole.b_shape, self._problems[tile].b_shape, tile, at)
+        panel = self._named(name, 1, whole.b_shape, self._problems[tile].b_shape, tile, at)
+        return self._in_slices(panel, tile, along=whole.trans_b)
+
+    def _in_slices(self, panel: Panel, tile: Tile, *, along: bool) -> Panel:
+        """A panel as a tile has it, whose rows are along k or not."""
+        item = self._whole.problem.itemsize if along else 1
+        slices = tuple(item * k for k in tile.slices)
+        return replace(panel, slices=slices, along=along) if slices else panel
 
     def _panel_c(self, tile: Tile) -> Panel:
         whole = self._whole.problem
         shapes = (whole.m, whole.n), (tile.rows, tile.columns)
         return self._panel(0, 2, *shapes, tile, (tile.row, tile.column))
 
-    def _named(self, name: tuple[str, int, int], *what: Any) -> Panel:
+    def _named(self, name: _Name, *what: Any) -> Panel:
         """A panel of A or B, which several tiles have."""
         if name not in self._panels:
             self._panels[name] = self._panel(self._keys[name], *what)

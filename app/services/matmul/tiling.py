@@ -2,7 +2,8 @@
 
 Each element is summed up by one launch, as in a product that fits: a tile costs no rounding. Tiles are walked in a
 serpentine, so that one operand's panel is used along a row or column of tiles, and one of the other's at each turn.
-Where copies go on beside launches a device begins in a corner of C, with small panels of both in turn.
+Where copies go on beside launches a device begins in a corner of C, with small panels of both in turn; or with large
+ones that come in slices of k (tile_slices.py), whose products are added up, where it waits less so.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from app.errors import TooLarge
 from app.services.best.lookup import covering, unemulated
 from app.services.matmul.buffers import Tile
 from app.services.matmul.kernel_choice import strictly
+from app.services.matmul.tile_slices import NEARLY, can_be_sliced, copied, sliced_walk
 from kernels.problem import Problem
 
 _REMEMBERED: Final = 4096  # problems
@@ -31,7 +33,6 @@ _HURRIED: Final = 0.6  # of `side`: a tile of so many rows and columns takes as 
 # How much faster than what is computed the corner's parts may grow: smaller ones wait less, and take more memory.
 _HASTES: Final = (1.0, 1.4, 2.0)
 _GROWTH: Final = 1.25  # of parts that grow along one side alone: fewer have few buffers
-NEARLY: Final = 0.8  # of the largest part: from so much on a panel has a buffer of that size, of which there are two
 _LAUNCH: Final = 8  # rows or columns that are copied in the time by which a tile's launch is less than full
 _PANELS: Final = 4  # of op(A) and of op(B), and the next one of each, which come meanwhile
 _TILES: Final = 2  # the one that is made, and the one before it that leaves meanwhile
@@ -44,6 +45,9 @@ _MANY: Final = 4  # walks along a side: of fewer, one more would copy too much a
 _LEAST: Final = 16  # rows or columns of a tile: with fewer, a launch would be worth nothing
 # Rows and columns at least of one device's tiles, by the platforms whose copies go on beside launches: waves of blocks.
 _WAVES: Final = {"cuda": 8192}
+# What a walk with slices waits, and copies, at most, as parts of a corner's: a link may be slower than is assumed.
+_SOONER: Final = 0.9
+_MORE: Final = 1.03
 
 
 class DeviceMemory:
@@ -101,7 +105,14 @@ class DeviceMemory:
         widest, found = self._widest(problem, along), list[Tile]()
         across = min(max(_balanced(side, inner), waves), widest)
         shares = [_widths(own, side, inner, across, widest) for own in _parts(outer, 0, _up(outer / devices))]
-        parts, corner = self._corner(problem, range(inner), shares[0], along, max(1, int(_HURRIED * side)))
+        covered = max(1, int(_HURRIED * side))
+        parts, corner = self._corner(problem, range(inner), shares[0], along, covered)
+        if devices == 1 and can_be_sliced(problem):
+            memory = self.product_bytes // problem.itemsize, self._bounds()[1] // problem.itemsize
+            rows = int(_MORE * copied(parts, shares[0]))
+            sliced = sliced_walk(problem, (inner, outer), covered, memory, rows)
+            if sliced is not None and sliced.waited < _SOONER * _waited(parts, corner, covered):
+                return sliced.tiles(goes_down=goes_down)
         for first, *rest in shares:
             starts = [first.start + part.start for part in corner if part.start < len(first)]
             own = [range(*ends) for ends in pairwise([*starts, first.stop])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,9 @@ class DeviceBufferCache:
 class Panel:
     """Rows of `width` bytes in the slab, `pitch` bytes apart, the first at `offset`; `key` names these bytes.
 
-    On the device it has a buffer for `most` bytes, its own if that is 0: buffers of one size are used again.
+    On the device it has a buffer for `most` bytes, its own if that is 0: buffers of one size are used again. One with
+    `slices` may come in slices of k, so many rows each; or, if k is `along` its rows, so many bytes of all rows, which
+    lie together on the device, as a matrix of their own: nothing but a tile in slices has such a panel.
     """
 
     key: int
@@ -73,10 +75,13 @@ class Panel:
     width: int
     pitch: int
     most: int = 0
+    slices: tuple[int, ...] = ()
+    along: bool = False
 
-    def __reduce__(self) -> tuple[Callable[..., Panel], tuple[int, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Panel], tuple[Any, ...]]:
         """In order, which takes half the time that members by name take: a call's tiles have hundreds of these."""
-        return Panel, (self.key, self.offset, self.rows, self.width, self.pitch, self.most)
+        own = self.key, self.offset, self.rows, self.width, self.pitch, self.most
+        return Panel, (*own, self.slices, self.along) if self.slices else own
 
     @property
     def nbytes(self) -> int:
@@ -87,6 +92,29 @@ class Panel:
     def room(self) -> int:
         """Bytes of its buffer."""
         return self.most or self.nbytes
+
+    @property
+    def whole(self) -> Panel:
+        """The same bytes, as one matrix on the device."""
+        return replace(self, slices=()) if self.along else self
+
+    def slice(self, number: int) -> PanelSlice:
+        """Where one of its slices lies."""
+        before, size = sum(self.slices[:number]), self.slices[number]
+        part = slice(before, before + size)
+        if self.along:
+            return PanelSlice(slice(None), part, before * self.rows, size * self.rows)
+        return PanelSlice(part, slice(None), before * self.width, size * self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class PanelSlice:
+    """The `rows` of a panel, and bytes of each, that a slice is; on the device `nbytes` from `offset` on."""
+
+    rows: slice
+    columns: slice
+    offset: int
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +150,25 @@ class TileTransfer:
         """As a panel's."""
         own = self.walk, self.a, self.b, self.c
         return TileTransfer, (*own, self.ahead, self.later, self.rooms, self.is_last)
+
+    @property
+    def slices(self) -> int:
+        """Slices of k that both panels come in; 0 if one does not."""
+        return min(len(self.a.slices), len(self.b.slices))
+
+    def slice_k(self, itemsize: int) -> tuple[int, ...]:
+        """The k of each slice."""
+        panel = self.b if self.a.along else self.a
+        return tuple(size // itemsize for size in panel.slices) if panel.along else panel.slices
+
+    @property
+    def whole(self) -> TileTransfer:
+        """The same with panels that come whole, the next ones' too."""
+        if not self.slices:
+            return self
+        a, b, *ahead = (each.whole for each in (self.a, self.b, *self.ahead))
+        later = tuple(replace(each, panel=each.panel.whole) for each in self.later)
+        return replace(self, a=a, b=b, ahead=tuple(ahead), later=later)
 
     @property
     def following(self) -> tuple[Panel, ...]:

@@ -17,6 +17,7 @@ from app.worker.serving.chunked_transfer import COPYING, transfers_of
 from app.worker.serving.device_memory import DeviceBufferCache, TileTransfer, bytes_at
 from app.worker.serving.launch_class import COMPILING, built
 from app.worker.serving.sketch import DeviceSketch, SketchMaker, SketchRequest
+from app.worker.serving.sliced_launch import prepare, sliced
 from app.worker.serving.tile_pipeline import TilePipeline, TileWork, run
 from app.worker.state import ProgramCache
 from kernels import CATALOGUE
@@ -153,6 +154,8 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
 def _multiply_tiles(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) -> MultiplyResult:
     """The same for a tile and those that follow it."""
     program, build = _program(held, link, request)
+    if request.tile is not None and request.tile.slices:
+        prepare(held, link, request.problem, request.allowed)
     tiles = _GivenTiles(held, link, request, program)
     with link.lease(deadline(held.backend, request), last=True):
         try:
@@ -227,7 +230,8 @@ class _GivenTiles:
 
     def _add(self, request: MultiplyRequest, program: Program | None) -> None:
         if request.tile is not None:
-            self._works.append(TileWork(request.problem, request.launch, program, request.tile))
+            made = sliced(self._held, request.launch, program, request.tile)
+            self._works.append(TileWork(request.problem, request.launch, program, request.tile, made))
             self._allowed.append(deadline(self._held.backend, request))
 
 

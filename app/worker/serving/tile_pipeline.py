@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from math import ceil, gcd
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from app.devices.backend import (
     AsyncExecution,
@@ -21,18 +20,27 @@ from app.devices.backend import (
 from app.dtypes import Array
 from app.errors import LaunchFailed
 from app.worker.serving.device_memory import DeviceBufferCache, Panel, TileTransfer, rows_at, unless_out_of_memory
+from app.worker.serving.panel_copies import PanelCopies
+from app.worker.serving.sliced_launch import SlicedLaunch
+from app.worker.serving.tile_buffers import PARTIALS, Marked, TileBuffers, taken
 from kernels.launch import Launch
 from kernels.problem import Problem
+
+_POOLED: Final = 2**26  # bytes: backends may pool smaller buffers, and lend one again while a copy into it goes on
 
 
 @dataclass(frozen=True, slots=True)
 class TileWork:
-    """One tile to make: its problem, the launch with its program, None for the vendor's library, and its panels."""
+    """One tile to make: its problem, the launch with its program, None for the vendor's library, and its panels.
+
+    With `sliced` it is made as its panels come, slice by slice, where there is memory for that.
+    """
 
     problem: Problem
     launch: Launch | None
     program: Program | None
     tile: TileTransfer
+    sliced: SlicedLaunch | None = None
 
 
 @dataclass(slots=True)
@@ -55,86 +63,8 @@ class _InFlight:
     seconds: TileSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    """The first `rows` of a panel are on the device once the mark of their copy is finished."""
-
-    mark: Any = None
-    rows: int = 0
-
-
-_Marked: TypeAlias = tuple[Buffer, Any]  # and the mark of the copy after which it may be used
-_ALIGNED = 4096  # bytes: parts of buffers begin at multiples
-_POOLED: Final = 2**26  # bytes: backends may pool smaller buffers, and lend one again while a copy into it goes on
-_RESULTS: Final = 2  # buffers of C: of the tile that is made, and of the one before, which leaves meanwhile
-
-
-@dataclass(slots=True)
-class _FreeBuffers:
-    """Buffers of panels that nothing reads or writes, and of results, each with the mark of its copy back."""
-
-    panels: list[_Marked] = field(default_factory=list)
-    results: list[_Marked] = field(default_factory=list)
-
-
-def _taken(free: list[_Marked], nbytes: int) -> _Marked | None:
-    """A buffer of so many bytes that was used, if there is one."""
-    at = next((number for number, (each, _) in enumerate(free) if each.nbytes == nbytes), None)
-    return None if at is None else free.pop(at)
-
-
-def _chosen(free: list[_Marked], rooms: Iterable[int]) -> list[_Marked]:
-    """A buffer that was used for each of some sizes, where there is one."""
-    return [used for nbytes in rooms if (used := _taken(free, nbytes)) is not None]
-
-
-class TilePipeline:
-    """Makes the tiles of products; what a product leaves on the device between two calls it keeps by its walk.
-
-    That is the C of its last tile, unless it was the product's, and buffers that are used again, by the next product
-    too: to give memory back waits for all that the device does.
-    """
-
-    def __init__(self) -> None:
-        self._unsent: dict[int, tuple[Buffer, Panel]] = {}
-        self._free: dict[int, _FreeBuffers] = {}
-        self._panels: dict[int, dict[int, _Arrival]] = {}  # by product, of panels that are among the cache's copies
-
-    @property
-    def walks(self) -> tuple[int, ...]:
-        """The products of which something is kept."""
-        return (*self._unsent, *self._free)
-
-    def forget(self, keys: Sequence[int]) -> None:
-        """Drop what a product left that has ended."""
-        for key in keys:
-            for kept in (self._unsent, self._free, self._panels):
-                kept.pop(key, None)
-
-    def spare(self) -> bool:
-        """Give back the buffers that are in no use; whether there were any."""
-        found = any(each.panels or each.results for each in self._free.values())
-        self._free.clear()
-        return found
-
-    def take_over(self, cache: DeviceBufferCache, tile: TileTransfer) -> None:
-        """Have a product that begins with a tile use the buffers of those that have ended.
-
-        It takes as many of a size as it is to have; the others are given back. A product has ended if no C of its is
-        left to copy back; one that goes on nevertheless, after a failure, has buffers allocated anew.
-        """
-        if tile.walk in self._panels:
-            return
-        left = _FreeBuffers()
-        for key in self._panels.keys() - self._unsent.keys():
-            self.recycle(cache, key, ())
-            left.panels += self.free(key).panels
-            left.results += self.free(key).results
-            self.forget([key])
-        self._panels[tile.walk] = {}
-        panels, results = _chosen(left.panels, tile.rooms), _chosen(left.results, [tile.c.room] * _RESULTS)
-        cache.make_room(sum(each.nbytes for each, _ in panels), tile.budget, tile.needed)
-        self._free[tile.walk] = _FreeBuffers(panels, results)
+class TilePipeline(TileBuffers):
+    """Makes the tiles of products."""
 
     def make(
         self,
@@ -166,35 +96,6 @@ class TilePipeline:
             raise
         return tiles.made
 
-    def take_unsent(self, walk: int) -> tuple[Buffer, Panel] | None:
-        """C of a product's tile before, whose copy back has not begun."""
-        return self._unsent.pop(walk, None)
-
-    def keep_unsent(self, walk: int, c: Buffer, panel: Panel) -> None:
-        """Keep a C until the next tile is made."""
-        self._unsent[walk] = c, panel
-
-    def has_unsent(self, walk: int) -> bool:
-        """Whether there is such a C."""
-        return walk in self._unsent
-
-    def free(self, walk: int) -> _FreeBuffers:
-        """The buffers of a product that are used again."""
-        return self._free.setdefault(walk, _FreeBuffers())
-
-    def panels(self, walk: int) -> dict[int, _Arrival]:
-        """What there is of a product's panels, by their keys."""
-        return self._panels.setdefault(walk, {})
-
-    def recycle(self, cache: DeviceBufferCache, walk: int, needed: Collection[int]) -> None:
-        """Take back the buffers of a product's panels but the needed ones."""
-        known = self.panels(walk)
-        for key in known.keys() - set(needed):
-            arrival, buffer = known.pop(key), cache.copy(key)
-            if buffer is not None:
-                cache.forget([key])
-                self.free(walk).panels.append((buffer, arrival.mark))
-
 
 def run(
     backend: Backend,
@@ -222,12 +123,6 @@ def run(
     return backend.declined(launch)
 
 
-def _part(panel: Panel, missing: int, share: float) -> int:
-    """The rows of a share of a panel's missing ones, as many as end where a part of a buffer may begin."""
-    step = _ALIGNED // gcd(panel.width, _ALIGNED)
-    return min(missing, ceil(share * missing / step) * step)
-
-
 class _PipelinedTiles:
     """The tiles of one call."""
 
@@ -235,6 +130,7 @@ class _PipelinedTiles:
         self._pipeline, self._held, self._cache = pipeline, held, cache
         backend = held.backend
         self._device = backend if isinstance(backend, AsyncExecution) else SyncExecution(backend)
+        self._panels = PanelCopies(pipeline, held, cache, self._device)
         self._running: _InFlight | None = None
         self.made: list[TileSeconds] = []
 
@@ -242,28 +138,59 @@ class _PipelinedTiles:
         """Queue a tile; the one before is over when it returns, and its C on the way."""
         tile, seconds, started = work.tile, TileSeconds(), perf_counter()
         self.made.append(seconds)
-        is_missing = not {tile.a.key, tile.b.key} <= set(self._cache.keys)
+        sliced = work.sliced
+        tile = tile if sliced is not None else tile.whole
+        is_missing = not self._panels.have_room(tile)
         if self._running is not None and (is_missing or not self._pipeline.free(tile.walk).results):
             self._leave()  # it may have the only buffers that there are
         c, sent = self._result(tile)
         if is_idle := self._running is None:
             self._pipeline.recycle(self._cache, tile.walk, tile.needed)
-        a, b = self._own(tile, tile.a), self._own(tile, tile.b)
-        known = self._pipeline.panels(tile.walk)
-        copied = (known[each.key].mark for each in (tile.a, tile.b) if each.key in known)
+        if sliced is not None and (partials := self._partials(tile)):
+            if is_idle:
+                self._expect_result(tile)
+            mark = self._queue_slices(sliced, tile, (c, sent), partials)
+            seconds.kernel = perf_counter() - started
+        else:
+            tile = tile.whole
+            if not self._panels.have_room(tile):
+                self._leave()
+            mark = self._queue_whole(work, tile, (c, sent), seconds, is_idle=is_idle)
+        if seconds.declined:
+            return
+        self._send_unsent(tile.walk)
+        self._leave()
+        self._running = _InFlight(tile, c, mark, seconds)
+        self._panels.fetch_ahead(tile)
+
+    def _queue_whole(
+        self, work: TileWork, tile: TileTransfer, given: Marked, seconds: TileSeconds, *, is_idle: bool
+    ) -> Any:
+        """Queue the launch of a tile behind its panels, for which an idle device waits; gives its mark."""
+        started, (c, sent) = perf_counter(), given
+        a, b, copied = self._panels.operands(tile)
         after = [mark for mark in (*copied, sent) if mark is not None]
         if is_idle:
             self._expect_result(tile)
             for mark in after:
                 self._device.finish(mark)
         seconds.h2d = perf_counter() - started
-        mark = self._queue(work, Operands(a, b, c), seconds, after)
-        if seconds.declined:
-            return
-        self._send_unsent(tile.walk)
-        self._leave()
-        self._running = _InFlight(tile, c, mark, seconds)
-        self._fetch_ahead(tile)
+        return self._queue(work, Operands(a, b, c), seconds, after)
+
+    def _queue_slices(self, sliced: SlicedLaunch, tile: TileTransfer, c: Marked, partials: Sequence[Marked]) -> Any:
+        """Queue the launches of a tile's slices behind these; gives the mark of the last. Raises LaunchFailed."""
+        mark = sliced.queue(self._device, self._panels.slices(tile), c, partials)
+        self._pipeline.free(tile.walk).results.extend((buffer, mark) for buffer, _ in partials)
+        return mark
+
+    def _partials(self, tile: TileTransfer) -> list[Marked]:
+        """Buffers for the products of a tile's slices, as many as there is memory for beside its panels."""
+        self._panels.take_room(tile)
+        found, results = list[Marked](), self._pipeline.free(tile.walk).results
+        with unless_out_of_memory():
+            while len(found) < min(PARTIALS, tile.slices - 1):
+                found.append(taken(results, tile.c.room) or (self._held.backend.allocate(tile.c.room), None))
+        return found
 
     def _expect_result(self, tile: TileTransfer) -> None:
         """Allocate a buffer for C of the next tile; without memory for it, that has the one of this."""
@@ -272,11 +199,11 @@ class _PipelinedTiles:
             with unless_out_of_memory():
                 results.append((self._held.backend.allocate(tile.c.room), None))
 
-    def _result(self, tile: TileTransfer) -> _Marked:
+    def _result(self, tile: TileTransfer) -> Marked:
         """A buffer for C, if need be that of the tile before; raises LaunchFailed."""
         if not self._pipeline.free(tile.walk).results:
             self._send_unsent(tile.walk)
-        used = _taken(self._pipeline.free(tile.walk).results, tile.c.room)
+        used = taken(self._pipeline.free(tile.walk).results, tile.c.room)
         return used or (self._held.backend.allocate(tile.c.room), None)
 
     def end(self) -> None:
@@ -342,52 +269,6 @@ class _PipelinedTiles:
         """Begin to copy a C back; its buffer may be used again after that."""
         mark = self._device.read_rows(c, self._rows(panel), wait=False)
         self._pipeline.free(walk).results.append((c, mark))
-
-    def _fetch_ahead(self, tile: TileTransfer) -> None:
-        """Begin to copy what the next tiles need; without memory for a panel, it is copied in its turn."""
-        self._pipeline.recycle(self._cache, tile.walk, tile.needed)
-        with unless_out_of_memory():
-            for panel in tile.ahead:
-                self._panel(tile, panel)
-            for each in tile.later:
-                self._panel(tile, each.panel, each.share)
-                arrival = self._pipeline.panels(tile.walk).get(each.panel.key)
-                if arrival is not None and arrival.rows < each.panel.rows:
-                    break
-
-    def _own(self, tile: TileTransfer, panel: Panel) -> Buffer:
-        """A panel of the tile itself: without memory for it, those of later tiles give way. Raises LaunchFailed."""
-        try:
-            return self._panel(tile, panel)
-        except LaunchFailed as error:
-            if error.facts.get("fatal", True):
-                raise
-        self._pipeline.recycle(self._cache, tile.walk, (tile.a.key, tile.b.key))
-        return self._panel(tile, panel)
-
-    def _panel(self, tile: TileTransfer, panel: Panel, share: float = 1.0) -> Buffer:
-        """A panel on the device, of which a share of what is missing begins to come; raises LaunchFailed."""
-        known, buffer = self._pipeline.panels(tile.walk), self._cache.copy(panel.key)
-        arrival = _Arrival() if buffer is None else known.get(panel.key, _Arrival(rows=panel.rows))
-        buffer = buffer or self._fresh(tile, panel)
-        if missing := panel.rows - arrival.rows:
-            known[panel.key] = self._copied(panel, buffer, arrival, _part(panel, missing, share))
-            self._cache.put(panel.key, buffer)
-        return buffer
-
-    def _copied(self, panel: Panel, buffer: Buffer, arrival: _Arrival, count: int) -> _Arrival:
-        """What there is of a panel once so many more rows are copied, which begins now."""
-        start, stop = arrival.rows, arrival.rows + count
-        part = buffer.window(start * panel.width, count * panel.width)
-        return _Arrival(self._device.write_rows(part, self._rows(panel)[start:stop], wait=False), stop)
-
-    def _fresh(self, tile: TileTransfer, panel: Panel) -> Buffer:
-        """A buffer for a panel, one that was used if there is one; raises LaunchFailed."""
-        used = _taken(self._pipeline.free(tile.walk).panels, panel.room)
-        if used is not None:
-            return used[0]
-        self._cache.make_room(panel.room, tile.budget, tile.needed)
-        return self._held.backend.allocate(panel.room)
 
     def _rows(self, panel: Panel) -> Array:
         return rows_at(self._held, panel)

@@ -19,6 +19,7 @@ from kernels import CATALOGUE
 from kernels.launch import Build, Launch
 from kernels.problem import ITEMSIZE, Problem
 from kernels.sources import source
+from kernels.split_k import accumulation
 from tests.support.pairwise import crossed
 
 PAGE = 4096
@@ -140,6 +141,22 @@ class Contract:
         c = np.empty((1, problem.m, problem.n), np.float32)
         backend.download(operands.c, c)
         assert np.array_equal(c, exact(problem, a, b))
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_a_slices_product_is_added_to_c_and_to_nothing_beside_it(self, backend: Backend, dtype: str) -> None:
+        for m, n in ((1, 1), (3, 1), (31, 67), (64, 128), (129, 1027)):
+            launch = accumulation(Problem(m, n, 7, dtype=dtype))
+            program, room = backend.compile(launch.build), launch.problem.c_bytes
+            terms = np.arange(2 * m * n, dtype=dtype).reshape(2, m, n)
+            partial, c = backend.upload(terms[0]), backend.allocate(room + 2 * PAGE)
+            backend.fill(c, 0x5A)
+            backend.write(c.window(PAGE, room), terms[1])
+            backend.run(program, launch, Operands(partial, partial, c.window(PAGE, room)))
+            out = np.empty(room + 2 * PAGE, np.uint8)
+            backend.download(c, out)
+            assert np.array_equal(out[PAGE:-PAGE].view(dtype).reshape(m, n), terms[0] + terms[1])
+            assert (out[:PAGE] == 0x5A).all()
+            assert (out[-PAGE:] == 0x5A).all()
 
     def test_what_is_uploaded_comes_back_through_any_window(self, backend: Backend) -> None:
         content = generator().integers(0, 256, 4 * PAGE).astype(np.uint8)
