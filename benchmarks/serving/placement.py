@@ -27,7 +27,7 @@ from app.devices.fleet import Fleet
 from app.main import opened
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.placement import Placement
-from app.services.matmul.tiling import EACH
+from app.services.matmul.tiles.memory import EACH
 from app.services.service import Service
 from app.settings import Settings
 from benchmarks.serving.out_of_core import fill

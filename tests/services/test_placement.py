@@ -16,10 +16,11 @@ import pytest
 
 from app.errors import Cancelled, ChildDied, DeviceCordoned, Invalid
 from app.main import opened
-from app.services.matmul import placement, tiling
+from app.services.matmul import placement
 from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.matmul.device_queue import CancelToken
 from app.services.matmul.placement import Dealt, TileQueue
+from app.services.matmul.tiles import memory
 from app.services.service import Service
 from app.tuning.verify import tolerance
 from benchmarks.serving.two_cpus import two_cpus
@@ -93,7 +94,7 @@ def test_one_device_makes_tiles_of_a_long_product_to_hide_its_copies(
 ) -> None:
     monkeypatch.setattr(placement, "_PAYS", 1e-9)
     monkeypatch.setattr(placement, "_FEW", 1)
-    monkeypatch.setattr(tiling, "_WAVES", {"opencl": 256})
+    monkeypatch.setattr(memory, "_WAVES", {"opencl": 256})
     found = made(two, LARGE, device_id="opencl:1")
     assert found.tiles > 1
     assert not found.devices
@@ -102,7 +103,7 @@ def test_one_device_makes_tiles_of_a_long_product_to_hide_its_copies(
     assert plan(resident=False, arriving=False).fits
     assert plan(resident=False, arriving=True).tiles is None, "what arrives is copied as it comes"
     assert plan(resident=True, arriving=False).tiles is None
-    monkeypatch.setattr(tiling, "_WAVES", {})
+    monkeypatch.setattr(memory, "_WAVES", {})
     assert plan(resident=False, arriving=False).tiles is None, "copies that go on beside no launch"
 
 

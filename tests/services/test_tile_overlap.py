@@ -21,8 +21,10 @@ from app.devices.fleet import Fleet
 from app.dtypes import Array
 from app.services.matmul.buffers import OperandBuffers, Tile
 from app.services.matmul.placement import TileQueue
-from app.services.matmul.tile_walk import TileWalk
-from app.services.matmul.tiling import DeviceMemory
+from app.services.matmul.tiles import memory
+from app.services.matmul.tiles.forecast import Walk, ended
+from app.services.matmul.tiles.memory import DeviceMemory, soonest
+from app.services.matmul.tiles.walk import TileWalk
 from app.worker.serving.device_memory import DeviceBufferCache
 from app.worker.serving.sliced_launch import SlicedLaunch
 from app.worker.serving.tile_pipeline import TilePipeline, TileWork
@@ -205,6 +207,39 @@ def test_copies_hide_behind_products(problem: Problem, rate: float, share: float
     device = walked(problem, rate)
     assert device.busy / device.now > share
     assert device.allocated <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("problem", "rate", "share"),
+    [
+        (Problem(49152, 49152, 49152, dtype="float64", trans_b=True), 57.8e12, 0.97),
+        (Problem(73342, 25506, 53984, dtype="float64"), 57.8e12, 0.97),
+        (Problem(36283, 17626, 83008, dtype="float64", trans_a=True, trans_b=True), 57.8e12, 0.85),
+    ],
+    ids=lambda value: value.key if isinstance(value, Problem) else "",
+)
+def test_where_k_is_deep_tiles_are_wide_enough_to_hide_copies(problem: Problem, rate: float, share: float) -> None:
+    device = walked(problem, rate)
+    assert device.busy / device.now > share
+    assert device.allocated <= LIMIT
+
+
+@pytest.mark.parametrize("_round", range(5))
+def test_a_forecast_is_what_a_device_in_virtual_time_takes(monkeypatch: pytest.MonkeyPatch, _round: int) -> None:
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    rng = random.Random(seed)  # noqa: S311 - sizes, no secret
+    problem, rate, link = drawn_problem(rng), rng.uniform(10e12, 60e12), rng.uniform(30e9, 60e9)
+    chosen = list[Walk]()
+
+    def noted(*given: Any) -> Sequence[Walk]:
+        chosen.extend(soonest(*given))
+        return chosen[-1:]
+
+    monkeypatch.setattr(memory, "soonest", noted)
+    device = walked(problem, rate, link)
+    rows = ended(chosen[-1], rate * problem.itemsize / (2 * link), problem.k)
+    assert rows * problem.k * problem.itemsize / link == pytest.approx(device.now, rel=0.1)
 
 
 def test_a_slow_link_is_kept_busy() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import Any
 
 import pytest
 
-from app.services.matmul.tile_slices import SlicedWalk, copied
+from app.services.matmul.tiles.forecast import Walk
+from app.services.matmul.tiles.memory import tiles_of
+from app.services.matmul.tiles.slices import walk_pairs
 from app.services.service import Service
 from kernels.problem import Problem
 from tests.services.test_tiling import made, of_gpus, small
@@ -41,24 +42,6 @@ def test_where_slices_are_not_added_up_exactly_or_cheaply_tiles_begin_in_a_corne
     assert not any(one.slices for one in of_gpus(2**34).overlapped(problem, 7000) or ())
 
 
-@pytest.mark.parametrize(
-    ("inner", "outer", "rows"),
-    [
-        ([10, 10], [7], 27),
-        ([10, 10], [7, 7], 34 + 10),  # it turns at the second inner part
-        ([10, 10, 10], [7, 7, 7], 51 + 20 + 20),
-        ([2, 10, 10], [7, 7, 7], 43 + 10 + 20),  # the small part stays: at the second turn no large one does
-    ],
-)
-def test_a_walk_copies_large_inner_panels_again_but_where_it_turns(
-    inner: list[int], outer: list[int], rows: int
-) -> None:
-    one, other = (
-        [range(end - size, end) for size, end in zip(each, accumulate(each), strict=True)] for each in (inner, outer)
-    )
-    assert copied(one, other) == rows
-
-
 def counted_sums(held: Any, link: Any) -> int:
     """How often the worker has added a slice up since this was first asked."""
     del link
@@ -84,8 +67,8 @@ def test_tiles_whose_panels_come_in_slices_of_k_are_right(
         tuple(range(at, min(at + 96, size)) for at in range(0, size, 96))
         for size in ((340, 300) if trans_a else (300, 340))
     )
-    walk = SlicedWalk(inner, outer, (inner[0][:64], inner[0][64:]), ((128, 128, 256), (256, 256)))
-    monkeypatch.setitem(small.matmul.memory._known, problem, walk.tiles(goes_down=not trans_a))
+    walk = Walk(walk_pairs(inner, outer, (inner[0][:64], inner[0][64:])), ((128, 128, 256), (256, 256)))
+    monkeypatch.setitem(small.matmul.memory._known, problem, tiles_of(problem, walk))
     worker = small.fleet.unit().products
     assert made(small, problem).tiles == 4 * 4 + 1
     before = worker.call(counted_sums)

@@ -25,7 +25,7 @@ from app.services.matmul.buffers import Product, Tile
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.device_queue import CancelToken
-from app.services.matmul.tiling import DeviceMemory
+from app.services.matmul.tiles.memory import DeviceMemory
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.tuning.verify import tolerance

@@ -15,7 +15,9 @@ import pytest
 from app.devices.backend import AsyncExecution, Buffer
 from app.dtypes import Array
 from app.main import opened
-from app.services.matmul.tile_slices import SlicedWalk
+from app.services.matmul.tiles.forecast import Walk
+from app.services.matmul.tiles.memory import tiles_of
+from app.services.matmul.tiles.slices import walk_pairs
 from app.services.service import Service
 from app.tuning.verify import tolerance
 from kernels.problem import CLASSES, Problem
@@ -69,13 +71,13 @@ def test_tiles_whose_panels_come_in_slices_of_k_are_right(
     cuts = [sorted(rng.sample(range(256, problem.k, 256), rng.randint(1, 6))) for _ in range(2)]
     slices = tuple(tuple(end - at for at, end in pairwise([0, *each, problem.k])) for each in cuts)
     last = inner[-1 if len(outer) % 2 else 0]
-    walk = SlicedWalk(inner, outer, (last[:256], last[256:]), slices)
-    monkeypatch.setattr(small.matmul.memory, "overlapped", lambda *_: walk.tiles(goes_down=not trans_a))
+    tiles = tiles_of(problem, Walk(walk_pairs(inner, outer, (last[:256], last[256:])), slices))
+    monkeypatch.setattr(small.matmul.memory, "overlapped", lambda *_: tiles)
     draw = np.random.default_rng(seed)
     with small.matmul.reserve(problem) as placed:
         placed.a[...] = draw.integers(-8, 8, placed.a.shape)
         placed.b[...] = draw.integers(-8, 8, placed.b.shape)
-        assert small.matmul.multiply(placed, kernel="tiled").tiles == len(walk.pairs())
+        assert small.matmul.multiply(placed, kernel="tiled").tiles == len(tiles)
         a, b = placed.a.T if trans_a else placed.a, placed.b.T if trans_b else placed.b
         assert np.array_equal(placed.c, a @ b), "integers are added exactly"
 

@@ -22,8 +22,8 @@ from app.devices.fleet import Unit
 from app.errors import ChildDied, DeviceError, Invalid, Unsupported
 from app.services.best.lookup import BestConfigs, covering, unemulated
 from app.services.matmul.buffers import OperandBuffers, Product, ProductPlan, Tile
-from app.services.matmul.tile_walk import TileWalk
-from app.services.matmul.tiling import DeviceMemory
+from app.services.matmul.tiles.memory import DeviceMemory
+from app.services.matmul.tiles.walk import TileWalk
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.device import Device

@@ -38,8 +38,8 @@ from app.services.matmul.kernel_choice import (
 )
 from app.services.matmul.placement import Placement, ProductPlanner, TileMaker
 from app.services.matmul.resident_matrices import PendingMatrix, ResidentMatrix
-from app.services.matmul.tile_walk import TileWalk
-from app.services.matmul.tiling import DeviceMemory
+from app.services.matmul.tiles.memory import DeviceMemory
+from app.services.matmul.tiles.walk import TileWalk
 from app.services.principal import ANONYMOUS, Principal
 from app.worker.serving import product
 from app.worker.serving.product import MultiplyResult

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from app.devices.fleet import Unit
 from app.services.matmul.buffers import OperandBuffers, Tile
 from app.services.matmul.device_cache import DeviceCacheDirectory
-from app.services.matmul.tile_slices import NEARLY
+from app.services.matmul.tiles.forecast import NEARLY
 from app.worker.serving.device_memory import Panel, PanelShare, TileTransfer
 from app.worker.serving.tile_buffers import PARTIALS
 
