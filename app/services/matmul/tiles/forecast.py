@@ -67,7 +67,7 @@ class _Forecast:
         self._walk, self._covered, self._k = walk, covered, k
         most = [max(len(pair[which]) for pair in walk.pairs) for which in (0, 1)]
         self._sides = [_Side(ceil(NEARLY * each) if walk.has_small else 0) for each in most]
-        self._arrived = self._computed = 0.0
+        self._arrived = self._computed = self._sent = 0.0
 
     def ended(self) -> float:
         """When C of the last tile is on the host."""
@@ -76,8 +76,8 @@ class _Forecast:
                 self._add_slices(pair, self._walk.slices[number])
             else:
                 self._add(pair)
-        inner, outer = self._walk.pairs[-1]
-        return self._computed + len(inner) * len(outer) / self._k
+            self._sent = max(self._sent, self._computed) + len(pair[0]) * len(pair[1]) / self._k
+        return self._sent
 
     def _add(self, pair: Pair) -> None:
         for side, part in zip(self._sides, pair, strict=True):
