@@ -24,8 +24,8 @@ PARTIALS_BYTES: Final = 2**26
 REDUCE_THREADS: Final = 256
 ACCUMULATE: Final = "steps/accumulate.cu"
 MOST_REDUCERS: Final = 8
-# Bytes of C that a block of steps/accumulate.cu adds to.
-ACCUMULATED_BYTES: Final = REDUCE_THREADS * 4 * VECTOR_BYTES
+# Bytes of C that a block of steps/accumulate.cu adds to: its PACKS of 16 for each thread.
+ACCUMULATED_BYTES: Final = 4 * REDUCE_THREADS * VECTOR_BYTES
 
 
 def k_tiles(config: Config, problem: Problem) -> int:

@@ -18,6 +18,12 @@ from kernels.support import coverage
 
 # A parameter and what it means, which goes on in lines that are further indented.
 _PARAMETER: Final = re.compile(r"^// ([A-Z][A-Z_]+) +(\S.*(?:\n// {4,}\S.*)*)$", re.MULTILINE)
+# Those that a launch is given, where the source does not explain them itself.
+_GIVEN: Final = {
+    "GROUP_M": "rows of tiles that go through C's columns together",
+    "SPLIT_K": "blocks that share the k of a tile",
+    "BLOCKS": "SMs whose blocks stay and take tiles in turn, or 0: a block for each tile",
+}
 LITTLE: Final = 0.01  # below this a whole per cent says nothing
 _SEEDS: Final = {"naive": NAIVE, "tiled": TILED}  # measured on every strict float32 shape, chosen for none
 
@@ -32,7 +38,7 @@ def facts(kernel: Kernel) -> str:
     """A kernel's source, what it covers, its parameters and how fast it was measured."""
     meanings = _meanings(kernel)
     parameters = [
-        (f"`{name}`", ", ".join(map(str, values)), meanings.get(name, ""))
+        (f"`{name}`", ", ".join(map(str, values)), meanings.get(name) or _GIVEN.get(name, ""))
         for name, values in kernel.space.parameters.items()
     ]
     covers = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
 import secrets
 from collections.abc import Iterator
@@ -17,11 +16,12 @@ from kernels.device import Device
 from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.double_tensor.plan import register_limit, registers, shared_bytes, threads
 from kernels.double_tensor.space import SPACE
-from kernels.launch import COUNTERS, Launch
+from kernels.launch import COUNTERS
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS, transposed
-from tests.support.kernels.pocl_runner import Array, operands, reference
+from tests.support.kernels.double_products import Array, expect_exact_and_accurate, expect_nan_in_its_row_alone, opened
+from tests.support.kernels.pocl_runner import operands, reference
 from tests.support.shares import share_of
 
 cuda = pytest.importorskip("app.devices.cuda")
@@ -331,53 +331,24 @@ def test_the_interpreter_sees_reads_that_meet_on_a_bank() -> None:
 
 
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:
-    problem = Problem(33, 17, 19, dtype="float64")
-    launch = DOUBLE_TENSOR.launch(SMALL, problem, H200)
-    a, b = operands(problem, np.random.default_rng(11))
-    a[0, 32, 18] = np.nan
-    c, _ = interpreted(launch, a, b, H200)
-    assert np.isnan(c[0, 32]).all()
-    assert np.isfinite(c[0, :32]).all()
-    c, _ = interpreted(launch, np.ones_like(a), np.full_like(b, np.inf), H200)
-    assert (c == np.inf).all()
+    expect_nan_in_its_row_alone(DOUBLE_TENSOR.launch(SMALL, Problem(33, 17, 19, dtype="float64"), H200))
 
 
 @pytest.fixture(scope="module")
 def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        pytest.skip(f"no NVIDIA driver: {error}")
-    backend = cuda.CudaBackend("cuda:0", tmp_path_factory.mktemp("cache"))
-    if backend.device.architecture not in DEVICES:
-        pytest.skip(f"{backend.device.architecture} has no such tensor cores")
-    yield backend
-    backend.close()
+    yield from opened(tmp_path_factory.mktemp("cache"), DEVICES)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
-def test_random_configs_are_exact_and_accurate_on_a_gpu(
-    gpu: Any,
-    turned: tuple[bool, bool],
-) -> None:
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    draw, rng = random.Random(seed), np.random.default_rng(seed)  # noqa: S311 - configs, not secrets
-    for shape in ((1, 1, 1), (65, 130, 7), (129, 127, 1000), (64, 66, 5000), (300, 200, 64)):
-        problem = replace(transposed("float64", *turned, *shape), batch=draw.choice((1, 3)))
-        for chosen in draw.sample(SPACE.legal(problem, gpu.device), 4):
-            launch = DOUBLE_TENSOR.launch(chosen, problem, gpu.device)
-            a, b = operands(problem, rng, integers=True)
-            assert np.array_equal(product(gpu, launch, a, b), reference(problem, a, b)), (chosen, problem.key)
-            a, b = operands(problem, rng)
-            first, wide = product(gpu, launch, a, b), reference(problem, a, b)
-            assert np.array_equal(first, product(gpu, launch, a, b)), "two launches, two answers"
-            error = np.linalg.norm((first - wide).ravel())
-            assert error <= 1.1 * np.linalg.norm((in_turn(problem, a, b) - wide).ravel()) + 1e-300, (
-                chosen,
-                problem.key,
-            )
+def test_random_configs_are_exact_and_accurate_on_a_gpu(gpu: Any, turned: tuple[bool, bool]) -> None:
+    shapes = ((1, 1, 1), (65, 130, 7), (129, 127, 1000), (64, 66, 5000), (300, 200, 64))
+    expect_exact_and_accurate(gpu, DOUBLE_TENSOR, turned, shapes, in_turn_and_a_tenth)
+
+
+def in_turn_and_a_tenth(problem: Problem, a: Array, b: Array, wide: Array) -> float:
+    """The norm of the error of products added one after the other, and a tenth of it."""
+    return 1.1 * float(np.linalg.norm((in_turn(problem, a, b) - wide).ravel())) + 1e-300
 
 
 def in_turn(problem: Problem, a: Array, b: Array) -> Array:
@@ -388,15 +359,3 @@ def in_turn(problem: Problem, a: Array, b: Array) -> Array:
     for q in range(problem.k):
         sums = (sums + left[:, :, q, None] * right[:, None, q]).astype(np.float64)
     return sums
-
-
-def product(gpu: Any, launch: Launch, a: Array, b: Array) -> Array:
-    from app.devices.backend import Operands  # noqa: PLC0415 - only where a GPU runs it
-
-    problem = launch.problem
-    buffers = Operands(gpu.upload(a), gpu.upload(b), gpu.allocate(problem.c_bytes))
-    gpu.fill(buffers.c, 0xFF)
-    gpu.run(gpu.compile(launch.build), launch, buffers)
-    c = np.empty((problem.batch, problem.m, problem.n))
-    gpu.download(buffers.c, c)
-    return c

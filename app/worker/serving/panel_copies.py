@@ -29,20 +29,16 @@ class PanelCopies:
     """The panels of the tiles of one call, in buffers that are used again."""
 
     def __init__(
-        self,
-        buffers: TileBuffers,
-        held: WorkerContext,
-        cache: DeviceBufferCache,
-        device: AsyncExecution,
+        self, buffers: TileBuffers, held: WorkerContext, cache: DeviceBufferCache, device: AsyncExecution
     ) -> None:
         self._buffers, self._held, self._cache, self._device = buffers, held, cache, device
 
     def have_room(self, tile: TileTransfer) -> bool:
-        """Whether the panels of a tile have buffers that nothing else is in."""
+        """Whether the panels of a tile have buffers, and lie there in the layout that it wants if they do."""
         return all(each.key in self._cache.keys and not self._is_otherwise(tile, each) for each in (tile.a, tile.b))
 
     def take_room(self, tile: TileTransfer) -> None:
-        """Have buffers for the panels of a tile; raises LaunchFailed."""
+        """Take buffers for the panels of a tile, or allocate them; raises LaunchFailed."""
         for each in (tile.a, tile.b):
             self._with_room(tile, partial(self._begun, tile, each))
 
@@ -100,7 +96,7 @@ class PanelCopies:
         arrival = self._arrival(tile, panel)
         if missing := panel.rows - arrival.rows:
             known = self._buffers.panels(tile.walk)
-            known[panel.key] = arrival  # what lay there otherwise is lost
+            known[panel.key] = arrival  # of one that lies there in another layout nothing is left, should the copy fail
             known[panel.key] = self._copied(panel, buffer, arrival, _part(panel, missing, share))
         return buffer
 

@@ -24,6 +24,20 @@ def rows_and_columns(tile, m, n, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.c
 
 
 @triton.jit
+def places_of_elements(a, b, m, n, k, i, j, steps, TRANS_A: tl.constexpr, TRANS_B: tl.constexpr):
+    """Where a tile's elements of A and B lie, of its rows, columns and some k."""
+    if TRANS_A:
+        from_a = a + (i % m)[:, None] + steps[None, :] * m
+    else:
+        from_a = a + (i % m)[:, None] * k + steps[None, :]
+    if TRANS_B:
+        from_b = b + steps[:, None] + (j % n)[None, :] * k
+    else:
+        from_b = b + steps[:, None] * n + (j % n)[None, :]
+    return from_a, from_b
+
+
+@triton.jit
 def sums_of_tile(
     a,
     b,
@@ -49,14 +63,7 @@ def sums_of_tile(
     """
     i, j = rows_and_columns(tile, m, n, BM, BN, GROUP)
     steps = first * BK + tl.arange(0, BK)
-    if TRANS_A:
-        from_a = a + (i % m)[:, None] + steps[None, :] * m
-    else:
-        from_a = a + (i % m)[:, None] * k + steps[None, :]
-    if TRANS_B:
-        from_b = b + steps[:, None] + (j % n)[None, :] * k
-    else:
-        from_b = b + steps[:, None] * n + (j % n)[None, :]
+    from_a, from_b = places_of_elements(a, b, m, n, k, i, j, steps, TRANS_A, TRANS_B)
 
     # Elements of 16 bits are added up in float32, and rounded once.
     dtype = tl.float64 if c.dtype.element_ty == tl.float64 else tl.float32
