@@ -395,7 +395,9 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.mark.cuda
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_random_configs_are_exact_and_accurate_on_a_gpu(gpu: Any, turned: tuple[bool, bool]) -> None:
-    shapes = ((2, 2, 2), (66, 130, 8), (130, 126, 1000), (64, 66, 5000), (300, 200, 64), (1500, 1300, 200))
+    whole = ((2, 2, 2), (66, 130, 8), (130, 126, 1000), (64, 66, 5000), (300, 200, 64), (1500, 1300, 200))
+    realigned = ((3, 5, 7), (67, 129, 1003), (131, 64, 5001), (301, 203, 77), (1499, 1301, 201))
+    shapes = (*whole, *realigned)
     expect_exact_and_accurate(gpu, DOUBLE_HOPPER, turned, shapes, small_share)
 
 

@@ -140,14 +140,15 @@ class Walk:
     k: int = 8
     slab: Array = field(init=False)
     sliced: float = field(init=False)  # part of the tiles whose panels come in slices
-    slices: list[int] = field(init=False)  # of k
+    slices: list[list[int]] = field(init=False)  # of k, by which tiles differ
 
     def __post_init__(self) -> None:
         """Integers, whose products are exact."""
         drawn = np.random.default_rng(self.rng.randrange(2**32))
         self.a = drawn.integers(-8, 8, (self.m, self.k)).astype(np.float32)
         self.b = drawn.integers(-8, 8, (self.k, self.n)).astype(np.float32)
-        self.sliced, self.slices = self.rng.choice([0, 0.3, 1]), [len(each) for each in self.cuts(self.k)]
+        self.sliced = self.rng.choice([0, 0.3, 1])
+        self.slices = [[len(each) for each in self.cuts(self.k)] for _ in range(2)]
         c = np.full((self.m, self.n), np.nan, np.float32)
         self.slab = np.concatenate([each.ravel() for each in (self.a, self.b, c)]).view(np.uint8)
 
@@ -164,12 +165,14 @@ class Walk:
         tiles = []
         start_b, start_c, row = self.m * self.k, self.m * self.k + self.k * self.n, self.k * ITEM
         for rows, columns in at:
-            key_a, key_b = 100 * self.key + rows.start, 100 * self.key + 50 + columns.start
+            key_a, key_b = 1000 * self.key + rows.start, 1000 * self.key + 500 + columns.start
             a = Panel(-key_a, rows.start * row, len(rows), row, row, most)
             b = Panel(-key_b, (start_b + columns.start) * ITEM, self.k, len(columns) * ITEM, self.n * ITEM, most)
             if self.rng.random() < self.sliced:
-                a = replace(a, key=-key_a - 25, slices=tuple(ITEM * k for k in self.slices), along=True)
-                b = replace(b, slices=tuple(self.slices))
+                slices = self.rng.choice(self.slices)
+                of_slices = 100 * (1 + self.slices.index(slices))
+                a = replace(a, key=-key_a - of_slices, slices=tuple(ITEM * k for k in slices), along=True)
+                b = replace(b, slices=tuple(slices))
             c_at = (start_c + rows.start * self.n + columns.start) * ITEM
             c = Panel(0, c_at, len(rows), len(columns) * ITEM, self.n * ITEM, most_c)
             tiles.append(TileTransfer(self.key, a, b, c, rooms=(most,) * 4, is_last=False))

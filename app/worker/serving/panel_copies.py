@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from math import ceil, gcd
 from typing import Any
 
@@ -53,7 +54,7 @@ class PanelCopies:
         panels, known = (tile.a, tile.b), self._buffers.panels(tile.walk)
         buffers = [self._with_room(tile, partial(self._begun, tile, each)) for each in panels]
         arrivals = [self._arrival(tile, each) for each in panels]
-        marks = [list(each.slices) or [each.mark] * tile.slices for each in arrivals]
+        marks = [_marks(panel, each) for panel, each in zip(panels, arrivals, strict=True)]
         arriving = [at for at in (0, 1) if arrivals[at].rows < panels[at].rows]
         known.update((panels[at].key, Arrival()) for at in arriving)
         for number in range(tile.slices):
@@ -62,7 +63,7 @@ class PanelCopies:
             a, b = (_slice(each, buffer, number) for each, buffer in zip(panels, buffers, strict=True))
             yield OperandSlices(a, b, (marks[0][number], marks[1][number]))
         for at in arriving:
-            known[panels[at].key] = Arrival(marks[at][-1], panels[at].rows, tuple(marks[at]))
+            known[panels[at].key] = _arrived(panels[at], marks[at])
 
     def fetch_ahead(self, tile: TileTransfer) -> None:
         """Begin to copy what the next tiles need; without memory for a panel, it is copied in its turn."""
@@ -123,8 +124,7 @@ class PanelCopies:
     def _copied(self, panel: Panel, buffer: Buffer, arrival: Arrival, count: int) -> Arrival:
         """What there is of a panel once so many more rows are copied, which begins now."""
         if panel.slices and count == panel.rows:
-            marks = tuple(self._slice_copied(panel, buffer, number) for number in range(len(panel.slices)))
-            return Arrival(marks[-1], panel.rows, marks)
+            return _arrived(panel, [self._slice_copied(panel, buffer, at) for at in range(len(panel.slices))])
         start, stop = arrival.rows, arrival.rows + count
         part = buffer.window(start * panel.width, count * panel.width)
         return Arrival(self._device.write_rows(part, rows_at(self._held, panel)[start:stop], wait=False), stop)
@@ -142,6 +142,17 @@ class PanelCopies:
             return used[0]
         self._cache.make_room(panel.room, tile.budget, tile.needed)
         return self._held.backend.allocate(panel.room)
+
+
+def _arrived(panel: Panel, marks: Sequence[Any]) -> Arrival:
+    """What there is of a panel of which all slices are copied."""
+    return Arrival(marks[-1], panel.rows, tuple(zip(accumulate(panel.slices), marks, strict=True)))
+
+
+def _marks(panel: Panel, arrival: Arrival) -> list[Any]:
+    """The marks after which slices of a panel are there, which may have come in others for the tile before."""
+    came = arrival.slices
+    return [next((mark for end, mark in came if end >= stop), arrival.mark) for stop in accumulate(panel.slices)]
 
 
 def _slice(panel: Panel, buffer: Buffer, number: int) -> Buffer:

@@ -18,12 +18,12 @@ RESULTS: Final = 2  # buffers of C: of the tile that is made, and of the one bef
 class Arrival:
     """The first `rows` of a panel are on the device once the mark of their copy is finished.
 
-    One that came in `slices` has the mark of each.
+    One that came in `slices` has the end of each, in rows or in their bytes as the panel's are, and its mark.
     """
 
     mark: Any = None
     rows: int = 0
-    slices: tuple[Any, ...] = ()
+    slices: tuple[tuple[int, Any], ...] = ()
 
 
 @dataclass(slots=True)
