@@ -39,7 +39,7 @@ class Sizes:
     `short` and `long` are C's shorter and longer side, `largest` is the largest of m, n and k, `emulated_k` the least k
     in emulated precision. The longer side is at least `long_times` the shorter one and k, each. `k_bytes_most` are
     those of a line along k. For a k over `deep_over` C has at most `deep_squares_most` squares of 16 x 16, whole or
-    not. Rows in memory are multiples of 16 bytes in batches, unless these may be `ragged_batches`.
+    not. With `whole_rows` both operands' rows are multiples of 16 bytes in memory.
     """
 
     short_most: int | None = None
@@ -55,7 +55,7 @@ class Sizes:
     emulated_k: int = 0
     batch_most: int | None = None
     transposed: bool = True
-    ragged_batches: bool = True
+    whole_rows: bool = False
 
     def admit(self, problem: Problem) -> bool:
         """Whether a problem meets the bounds; of traced sizes (app.exports) what is compared is taken down."""
@@ -74,7 +74,7 @@ class Sizes:
             and (self.largest_over is None or larger(m, n, k) > self.largest_over)
             and (self.batch_most is None or problem.batch <= self.batch_most)
             and (self.transposed or not (problem.trans_a or problem.trans_b))
-            and (self.ragged_batches or problem.batch == 1 or not ragged(problem))
+            and (not self.whole_rows or not ragged(problem))
         )
 
     @staticmethod

@@ -13,7 +13,6 @@ from kernels.double_hopper.space import ARCHITECTURES, BLOCKS, SPACE
 from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.double_tensor.cost_model import seconds as copied_seconds
 from kernels.kernel import Kernel, Sizes
-from kernels.packing import ragged
 from kernels.problem import Problem
 from kernels.rules import blocks
 from kernels.space import Config
@@ -69,16 +68,13 @@ def _of_tile(tile: tuple[int, ...], problem: Problem, device: Device) -> Config:
     shape, sms = dict(zip(_TILE_NAMES, tile, strict=True)), device.limits.sms
     tiles = blocks(shape, problem)
     stays = sms in BLOCKS and tiles > sms * shape["MIN_BLOCKS"]
-    dealt = {"GROUP_M": 8 if tiles > 2 * sms else 1, "BLOCKS": sms if stays else 0}
-    return SPACE.config(shape | dealt | {"REALIGN": ragged(problem), "SPLIT_K": 1})
+    dealt = {"GROUP_M": 8 if tiles > 2 * sms else 1, "BLOCKS": sms if stays else 0, "SPLIT_K": 1}
+    return SPACE.config(shape | dealt)
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether double_tensor, which has slices of k for few tiles, is not estimated to be the faster one.
-
-    Realigned lines have not been timed: what is estimated there says nothing.
-    """
-    return not ragged(problem) and untuned_seconds(problem, device) <= _copied_seconds(problem, device)
+    """Whether double_tensor, which has slices of k for few tiles, is not estimated to be the faster one."""
+    return untuned_seconds(problem, device) <= _copied_seconds(problem, device)
 
 
 def untuned_seconds(problem: Problem, device: Device) -> float:
@@ -91,9 +87,9 @@ def _copied_seconds(problem: Problem, device: Device) -> float:
 
 
 def least_seconds(problem: Problem, device: Device) -> float:
-    """Estimated seconds of double_tensor's default, or of this kernel's where it is taken untuned."""
-    is_taken = DOUBLE_HOPPER.covers(problem, device) and _preferred_untuned(problem, device)
-    return untuned_seconds(problem, device) if is_taken else _copied_seconds(problem, device)
+    """Estimated seconds of double_tensor's default, or of this kernel's where it covers the problem and has less."""
+    copied = _copied_seconds(problem, device)
+    return min(copied, untuned_seconds(problem, device)) if DOUBLE_HOPPER.covers(problem, device) else copied
 
 
 DOUBLE_HOPPER: Final = Kernel(
@@ -110,11 +106,11 @@ DOUBLE_HOPPER: Final = Kernel(
     seeds=_fastest,
     dynamic_smem=True,
     arguments=("GROUP_M", "BLOCKS", "SPLIT_K"),
-    sizes=Sizes(short_over=SHORT, largest_over=SMALL, ragged_batches=False),
+    sizes=Sizes(short_over=SHORT, largest_over=SMALL, whole_rows=True),
     preferred_untuned=_preferred_untuned,
     shapes=(
-        f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}; "
-        "of batches those whose operands' rows are multiples of 16 bytes"
+        f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}, "
+        "and operands whose rows are multiples of 16 bytes"
     ),
     architectures=ARCHITECTURES,
     instructions=DMMA,

@@ -18,20 +18,6 @@
 #define STEPS (BK / MMA_K)
 #define TURN (AHEAD && STEPS % 2 ? 2 : 1)
 
-// Tensor maps have steps of 16 bytes: lines of even and of odd number, of which the latter begin 8
-// bytes beside these, come by a map each, one half of a stage's lines after the other. Where lines
-// of one operand have one k each, those of the other one that have come alike.
-//
-// SPLIT_K  whether lines of one k each are split; SPLIT_A, SPLIT_B  an operand's lines
-#define SPLIT_K ((TRANS_A && (REALIGN & 1)) || (!TRANS_B && (REALIGN & 2)))
-#define SPLIT_A ((TRANS_A && SPLIT_K) || (!TRANS_A && (REALIGN & 1)))
-#define SPLIT_B ((!TRANS_B && SPLIT_K) || (TRANS_B && (REALIGN & 2)))
-#if REALIGN
-#define ODD_MAPS , const __grid_constant__ TensorMap odd_a, const __grid_constant__ TensorMap odd_b
-#else
-#define ODD_MAPS
-#endif
-
 #define PRODUCER_REGISTERS 24
 #define MOST_REGISTERS 240
 #define START_REGISTERS (65536 / (BLOCK_THREADS * MIN_BLOCKS) / 8 * 8)

@@ -28,8 +28,6 @@
 #define ACC PACK(2)
 #define ACC_WIDTH 2
 #define OUT_PACKS (2 * MMAS_LEFT * MMAS_RIGHT)
-#define LINE_OF(k) (SPLIT_K ? (k) / 2 + (k) % 2 * (BK / 2) : (k)) // of a k whose line is its own
-#define BOX_LINES (SPLIT_K ? 8 : 16)                              // from one 16 of k to the next
 #define BY_RIGHT (MMAS_RIGHT > 2 * MMAS_LEFT)
 #define ROUNDS (BY_RIGHT ? MMAS_RIGHT : MMAS_LEFT)
 #define ROUND_MMAS (BY_RIGHT ? MMAS_LEFT : MMAS_RIGHT)
@@ -63,14 +61,13 @@ INNER FragmentAddresses fragment_addresses(const unsigned stages, const int row,
     const int g = GROUP_ID, left = SWAPPED ? column : row, right = SWAPPED ? row : column;
     EACH(e, 8) {
         const int k = slot_k(e % 4), along = g * 128 + (k / 2 ^ g) * 16 + k % 2 * 8;
-        const int line = LINE_OF(k);
-        const int across = line * 128 + ((g / 2 + e / 4 * 4) ^ line % 8) * 16 + g % 2 * 8;
+        const int across = k * 128 + ((g / 2 + e / 4 * 4) ^ k % 8) * 16 + g % 2 * 8;
         at.right[e] = stages + (SWAPPED ? 0 : A_BYTES) +
                       (RIGHT_ALONG_K ? right * 128 + along : right * BK * 8 + across);
         if (e < 4) {
             at.left[e] = stages + (SWAPPED ? A_BYTES : 0) +
                          (LEFT_ALONG_K ? left * 128 + along
-                                       : left * BK * 8 + line * 128 + (g ^ line % 8) * 16);
+                                       : left * BK * 8 + k * 128 + (g ^ k % 8) * 16);
         }
     }
     return at;
@@ -95,7 +92,7 @@ INNER void load_left(const FragmentAddresses &at, const int q, const int i, REAL
     EACH(s, SLOTS) {
         const int slot = q * SLOTS + s, box = slot / 4, side = SWAPPED ? BN : BM;
         if (!LEFT_ALONG_K) {
-            load_two(at.left[slot % 4] + (i * BK + box * BOX_LINES) * 128, x + 2 * s);
+            load_two(at.left[slot % 4] + (i * BK + box * 16) * 128, x + 2 * s);
         } else {
             x[2 * s] = load_one(at.left[slot % 4] + (box * side + i * 16) * 128);
             x[2 * s + 1] = load_one(at.left[slot % 4] + (box * side + i * 16 + 8) * 128);
@@ -109,7 +106,7 @@ INNER void load_right(const FragmentAddresses &at, const int q, const int j, REA
         const int slot = q * SLOTS + s, box = slot / 4, side = SWAPPED ? BM : BN;
         if (!RIGHT_ALONG_K) {
             const unsigned from = at.right[j % 2 * 4 + slot % 4];
-            y[s] = load_one(from + (j / 2 * BK + box * BOX_LINES) * 128);
+            y[s] = load_one(from + (j / 2 * BK + box * 16) * 128);
         } else if (!RIGHT_BY_TWOS) {
             y[s] = load_one(at.right[slot % 4] + (box * side + j * 8) * 128);
         } else if (s % 2 == 0) {

@@ -12,7 +12,6 @@
 // STAGES      k tiles in shared memory
 // CLUSTER     blocks of a cluster, which multicast B to each other: 1 or 2
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
-// REALIGN     operands whose lines in memory are no multiples of 16 bytes, as bits: 1 A, 2 B
 // TRANS_A     1 where A is stored k x m, else 0
 // TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -35,8 +34,6 @@
 #error "CLUSTER must be defined"
 #elif !defined(MIN_BLOCKS)
 #error "MIN_BLOCKS must be defined"
-#elif !defined(REALIGN)
-#error "REALIGN must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -68,7 +65,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
     const REAL *a, const REAL *b, REAL *c, const INDEX m, const INDEX n, const INDEX k,
     REAL *workspace, const INDEX group_m, const INDEX num_tiles, const INDEX k_tiles,
     const INDEX splits, const INDEX fan, const INDEX per_split,
-    const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b ODD_MAPS)
+    const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
 {
     extern __shared__ __align__(1024) unsigned char smem[];
     const unsigned stages = SMEM_ADDRESS(smem), full_barriers = stages + STAGES * STAGE_BYTES,
@@ -96,19 +93,9 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
                                    full = full_barriers + 8 * state.index;
                     mbarrier_wait(empty_barriers + 8 * state.index, state.phase ^ 1);
                     mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-#if SPLIT_A
-                    load_split<BM, !TRANS_A>(to, map_a, odd_a, TRANS_A ? m : k, tile.row, p * BK,
-                                             full);
-#else
                     load_operand<BM, !TRANS_A, 1>(to, map_a, tile.row, p * BK, tile.batch, full);
-#endif
-#if SPLIT_B
-                    load_split<BN, TRANS_B>(to + A_BYTES, map_b, odd_b, TRANS_B ? k : n,
-                                            tile.column, p * BK, full);
-#else
                     load_operand<BN, TRANS_B, CLUSTER>(to + A_BYTES, map_b, tile.column, p * BK,
                                                        tile.batch, full);
-#endif
                 }
             }
         }

@@ -46,18 +46,3 @@ INNER void load_operand(const unsigned to, const TensorMap &map, const int first
         }
     }
 }
-
-// The same of an operand whose lines are split: the even ones into the first half of the stage's,
-// and the odd ones into the second. A line of an odd map is both of a pair, `length` elements each.
-template <int side, int along_k>
-INNER void load_split(const unsigned to, const TensorMap &even, const TensorMap &odd,
-                      const INDEX length, const int first, const int k, const unsigned barrier)
-{
-    const int half = (along_k ? side : BK) / 2;
-    TURNS(i, (along_k ? BK : side) / LINE, 1) {
-        const int x = along_k ? k + i * LINE : first + i * LINE, y = (along_k ? first : k) / 2;
-        const unsigned lines = to + i * 2 * half * LINE_BYTES;
-        tma_load(lines, even, x, y, 0, barrier);
-        tma_load(lines + half * LINE_BYTES, odd, x + (int)length, y, 0, barrier);
-    }
-}

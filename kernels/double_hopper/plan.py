@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from kernels.device import Device
 from kernels.launch import COUNTERS, Plan, TensorMap
-from kernels.packing import A, B
-from kernels.problem import Problem, larger, smaller
+from kernels.problem import Problem, smaller
 from kernels.rules import LINE_BYTES, REGISTERS_AT_ONCE, WARP
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
@@ -90,50 +88,19 @@ def plan(config: Config, problem: Problem) -> Plan:
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=4 * COUNTERS + partials if partials else 0,
         scalars=(*dealt, count, splits, fan(splits), per_split),
-        maps=_maps(config, problem),
+        maps=(
+            _map("a", config["BM"], problem.m, not problem.trans_a, config, problem),
+            _map("b", config["BN"] // (cluster if problem.trans_b else 1), problem.n, problem.trans_b, config, problem),
+        ),
         cluster=cluster,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    """An operand's `lines` in memory, of `length` elements each: a stage has `depth` of them, 16 elements a box."""
+def _map(operand: str, side: int, size: int, along_k: bool, config: Config, problem: Problem) -> TensorMap:
+    """The tensor map of an operand of `size` rows (columns, of B), in boxes of 128 bytes along memory's lines.
 
-    operand: str
-    problem: Problem
-    length: int
-    lines: int
-    depth: int
-
-    def map(self, length: int, lines: int, apart: int = 1) -> TensorMap:
-        """A tensor map of lines that are so many `apart`: if not by one, the matrix is alone, and boxes have fewer."""
-        row, batch = apart * self.length * self.problem.itemsize, self.problem.batch
-        box = LINE, self.depth // apart, 1
-        sizes, strides = (length, lines, batch), (row, lines * row)
-        return TensorMap(self.operand, self.problem.dtype, sizes, strides, box, LINE_BYTES)
-
-    def whole(self) -> TensorMap:
-        """All of them."""
-        return self.map(self.length, self.lines)
-
-    def even(self) -> TensorMap:
-        """Those of even number."""
-        return self.map(self.length, -(-self.lines // 2), 2)
-
-    def odd(self) -> TensorMap:
-        """Pairs of lines, of which the second one is loaded: none of it where there is none."""
-        pairs = self.lines - -(-self.lines // 2)
-        return self.map(1 + (2 * self.length - 1) * smaller(pairs, 1), larger(pairs, 1), 2)
-
-
-def _maps(config: Config, problem: Problem) -> tuple[TensorMap, ...]:
-    """The tensor maps of A and B; where lines are realigned, then those of both operands' odd lines."""
-    realign, m, n, k, deep = config["REALIGN"], problem.m, problem.n, problem.k, config["BK"]
-    side = config["BN"] // (config["CLUSTER"] if problem.trans_b else 1)
-    a = _Lines("a", problem, *((m, k, deep) if problem.trans_a else (k, m, config["BM"])))
-    b = _Lines("b", problem, *((k, n, side) if problem.trans_b else (n, k, deep)))
-    splits_k = bool((problem.trans_a and realign & A) or (not problem.trans_b and realign & B))
-    splits_a, splits_b = (splits_k if problem.trans_a else realign & A), (realign & B if problem.trans_b else splits_k)
-    even = a.even() if splits_a else a.whole(), b.even() if splits_b else b.whole()
-    odd = a.odd() if splits_a else a.whole(), b.odd() if splits_b else b.whole()
-    return (*even, *odd) if realign else even
+    A box has `side` of them, or BK of k, across these.
+    """
+    sizes, box = ((problem.k, size), (LINE, side)) if along_k else ((size, problem.k), (LINE, config["BK"]))
+    row = sizes[0] * problem.itemsize
+    return TensorMap(operand, problem.dtype, (*sizes, problem.batch), (row, sizes[1] * row), (*box, 1), LINE_BYTES)

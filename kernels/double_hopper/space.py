@@ -8,7 +8,7 @@ from typing import Final
 from kernels.device import Device
 from kernels.double_hopper.plan import consumers, register_limit, registers, shared_bytes, threads, tiles
 from kernels.double_tensor.space import SPLITS
-from kernels.packing import A, B, ragged
+from kernels.packing import ragged
 from kernels.problem import Problem, larger
 from kernels.rules import WARP, blocks_fit, shared_fits, warps_divide
 from kernels.space import Config, Rule, Space
@@ -44,12 +44,8 @@ def _has_tma(_: Config, __: Problem, device: Device) -> bool:
     return device.platform == "cuda" and device.architecture in ARCHITECTURES
 
 
-def _lines_realigned(config: Config, problem: Problem, _: Device) -> bool:
-    return config["REALIGN"] == ragged(problem)
-
-
-def _lines_split(config: Config, problem: Problem, _: Device) -> bool:
-    return not config["REALIGN"] or (config["CLUSTER"] == 1 and problem.batch == 1)
+def _rows_whole(_: Config, problem: Problem, __: Device) -> bool:
+    return not ragged(problem)
 
 
 def _warpgroups_whole(config: Config, _: Problem, __: Device) -> bool:
@@ -104,8 +100,7 @@ _WARPS: Final = ("BM", "BN", "WM", "WN")
 # Each rule with the parameters that it reads.
 _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "no TMA unit beside tensor cores that multiply float64": (_has_tma, ()),
-    "lines realigned that are multiples of 16 bytes, or others not": (_lines_realigned, ("REALIGN",)),
-    "realigned lines in clusters or in batches": (_lines_split, ("CLUSTER", "REALIGN")),
+    "operands whose rows are no multiples of 16 bytes, which TMA does not load": (_rows_whole, ()),
     "more elements along a side than 31 bits count": (_counted, ()),
     "a tile that is no multiple of its warps' tiles": (warps_divide, _WARPS),
     "warps that are no whole warpgroups, which registers are moved between": (_warpgroups_whole, _WARPS),
@@ -145,7 +140,6 @@ SPACE: Final = Space(
         "STAGES": (2, 3, 4, 5, 6, 8),
         "CLUSTER": (1, 2),
         "MIN_BLOCKS": (1, 2, 3),
-        "REALIGN": (0, A, B, A | B),
         "GROUP_M": (1, 8, 16),
         "BLOCKS": BLOCKS,
         "SPLIT_K": SPLITS,

@@ -20,7 +20,6 @@ from kernels.double_hopper.space import SPACE
 from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.double_tensor.cost_model import seconds as copied_seconds
 from kernels.launch import Launch, TensorMap
-from kernels.packing import ragged
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS, transposed
@@ -40,8 +39,8 @@ FEW = replace(H200.limits, sms=131)
 
 
 def tile(*values: int) -> Config:
-    """A config by its values: without the last one k is whole, and without that before GROUP_M rows are, too."""
-    every = {12: (*values[:-2], 0, *values[-2:], 1), 13: (*values, 1)}.get(len(values), values)
+    """A config by its values: without the last one k is whole."""
+    every = values if len(values) == len(NAMES) else (*values, 1)
     return Config(tuple(zip(NAMES, every, strict=True)))
 
 
@@ -125,41 +124,13 @@ def test_blocks_stay_where_they_have_a_second_tile() -> None:
         ((True, True), {"m", "k"}),
     ],
 )
-def test_lines_that_tma_cannot_load_as_they_are_are_realigned(turned: tuple[bool, bool], refused: set[str]) -> None:
+def test_rows_that_tma_cannot_load_are_refused(turned: tuple[bool, bool], refused: set[str]) -> None:
     for name in ("m", "n", "k"):
         sizes = {"m": 2048, "n": 2048, "k": 2048} | {name: 2047}
         problem = transposed("float64", *turned, *sizes.values())
         reason = SPACE.refusal(SMALL, problem, H200)
-        assert (reason is not None and reason.startswith("lines realigned")) is (name in refused)
-        realigned = Config.of(dict(SMALL) | {"REALIGN": ragged(problem)})
-        assert SPACE.refusal(realigned, problem, H200) is None
-        assert str(SPACE.refusal(realigned, CUBE, H200)).startswith("lines realigned") is (name in refused)
-        batch = replace(problem, batch=2)
-        assert (
-            DOUBLE_HOPPER.covers(batch, H200)
-            is (SPACE.refusal(realigned, batch, H200) is None)
-            is (name not in refused)
-        )
-
-
-def test_lines_of_even_and_odd_number_have_a_map_each() -> None:
-    odd = tile(128, 96, 32, 32, 32, 16, 0, 3, 1, 1, 1, 1, 0)
-    rows = launched(odd, Problem(300, 200, 101, dtype="float64"))
-    assert rows.maps == (
-        TensorMap("a", "float64", (101, 150, 1), (1616, 242_400), (16, 64, 1)),
-        TensorMap("b", "float64", (200, 101, 1), (1600, 161_600), (16, 32, 1)),
-        TensorMap("a", "float64", (202, 150, 1), (1616, 242_400), (16, 64, 1)),
-        TensorMap("b", "float64", (200, 101, 1), (1600, 161_600), (16, 32, 1)),
-    )
-    both = launched(odd, Problem(301, 200, 101, dtype="float64", trans_a=True))
-    assert both.maps == (
-        TensorMap("a", "float64", (301, 51, 1), (4816, 245_616), (16, 16, 1)),
-        TensorMap("b", "float64", (200, 51, 1), (3200, 163_200), (16, 16, 1)),
-        TensorMap("a", "float64", (602, 50, 1), (4816, 240_800), (16, 16, 1)),
-        TensorMap("b", "float64", (400, 50, 1), (3200, 160_000), (16, 16, 1)),
-    ), "B's lines of k come in the order that A's have"
-    one = launched(odd, Problem(301, 200, 1, dtype="float64", trans_a=True))
-    assert one.maps[2].sizes == (1, 1, 1), "there is no odd line"
+        assert (reason is not None and reason.startswith("operands whose rows")) is (name in refused)
+        assert DOUBLE_HOPPER.covers(problem, H200) is (name not in refused)
 
 
 def test_registers_are_those_of_sums_operands_and_addresses() -> None:
@@ -224,7 +195,7 @@ def test_config_of_another_problem_is_still_right() -> None:
 
 
 def test_splits_share_a_tiles_k() -> None:
-    chosen = tile(64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 0, 1, 0, 6)
+    chosen = tile(64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 1, 0, 6)
     deep = Problem(128, 256, 4000, dtype="float64")
     launch = DOUBLE_HOPPER.launch(chosen, deep, H200)
     assert (launch.grid, launch.scalars) == (48, (1, 48, 250, 6, 3, 42))
@@ -316,17 +287,9 @@ CASES = [
     pytest.param(tile(128, 96, 32, 32, 32, 16, 0, 2, 2, 1, 2, 4), 1, (300, 191, 130), 1, id="nt-cluster-persistent"),
     pytest.param(tile(128, 32, 32, 32, 16, 8, 0, 4, 2, 1, 1, 2), 2, (270, 34, 75), 2, id="tn-cluster-batch"),
     pytest.param(tile(64, 128, 32, 32, 16, 16, 1, 3, 2, 1, 1, 0), 3, (60, 100, 70), 1, id="tt-cluster-half-outside"),
-    pytest.param(tile(64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 1, 1, 0), 0, (71, 66, 51), 1, id="nn-a-realigned"),
-    pytest.param(tile(64, 64, 32, 32, 32, 8, 0, 3, 1, 1, 2, 1, 0), 0, (70, 67, 50), 1, id="nn-b-realigned"),
-    pytest.param(tile(128, 64, 32, 32, 16, 16, 0, 4, 1, 1, 3, 1, 2), 1, (301, 67, 51), 1, id="nt-both-persistent"),
-    pytest.param(tile(64, 64, 32, 32, 32, 16, 0, 2, 1, 1, 1, 1, 0), 2, (71, 66, 1), 1, id="tn-one-line"),
-    pytest.param(tile(64, 64, 64, 16, 16, 8, 1, 5, 1, 1, 3, 1, 0), 2, (71, 67, 40), 1, id="tn-both"),
-    pytest.param(tile(64, 64, 16, 64, 16, 16, 1, 4, 1, 1, 3, 1, 0), 3, (65, 66, 51), 1, id="tt-both"),
-    pytest.param(tile(64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 0, 1, 0, 3), 0, (70, 66, 250), 1, id="nn-splits"),
-    pytest.param(
-        tile(32, 32, 16, 16, 32, 16, 1, 3, 1, 2, 3, 2, 0, 6), 1, (65, 35, 301), 1, id="nt-both-splits-grouped"
-    ),
-    pytest.param(tile(64, 32, 32, 16, 16, 8, 0, 4, 1, 1, 0, 1, 0, 2), 2, (66, 20, 90), 2, id="tn-splits-batch"),
+    pytest.param(tile(64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 1, 0, 3), 0, (70, 66, 250), 1, id="nn-splits"),
+    pytest.param(tile(32, 32, 16, 16, 32, 16, 1, 3, 1, 2, 2, 0, 6), 1, (65, 35, 302), 1, id="nt-splits-grouped"),
+    pytest.param(tile(64, 32, 32, 16, 16, 8, 0, 4, 1, 1, 1, 0, 2), 2, (66, 20, 90), 2, id="tn-splits-batch"),
 ]
 
 
@@ -348,14 +311,12 @@ def test_random_products_are_exact_without_bank_conflicts(count: int) -> None:
     for chosen in draw.sample(SPACE.legal(CUBE, H200), share_of(count)):
         turned = draw.choice(TRANSPOSITIONS)
         m, n, k = (draw.randint(1, 2 ** draw.randint(1, 8)) for _ in range(3))
-        if chosen["CLUSTER"] > 1 or draw.random() < 0.5:
-            m, n, k = m + m % 2 * turned[0], n + n % 2 * (not turned[1]), k + k % 2 * (not turned[0] or turned[1])
+        m, n, k = m + m % 2 * turned[0], n + n % 2 * (not turned[1]), k + k % 2 * (not turned[0] or turned[1])
         problem = transposed("float64", *turned, m, n, k)
-        dealt = {"BLOCKS": draw.choice((0, 1, 2)), "GROUP_M": draw.choice((1, 2)), "REALIGN": ragged(problem)}
+        dealt = {"BLOCKS": draw.choice((0, 1, 2)), "GROUP_M": draw.choice((1, 2))}
         if chosen["CLUSTER"] == 1 and chosen["WM"] * chosen["WN"] <= 1024 and draw.random() < 0.5:
             dealt |= {"BLOCKS": 0, "SPLIT_K": draw.choice((2, 3, 6))}
-        batch = 1 if ragged(problem) else draw.choice((1, 1, 2))
-        expect_exact(Config.of(dict(chosen) | dealt), replace(problem, batch=batch))
+        expect_exact(Config.of(dict(chosen) | dealt), replace(problem, batch=draw.choice((1, 1, 2))))
 
 
 def expect_exact(chosen: Config, problem: Problem) -> None:
@@ -395,9 +356,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.mark.cuda
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_random_configs_are_exact_and_accurate_on_a_gpu(gpu: Any, turned: tuple[bool, bool]) -> None:
-    whole = ((2, 2, 2), (66, 130, 8), (130, 126, 1000), (64, 66, 5000), (300, 200, 64), (1500, 1300, 200))
-    realigned = ((3, 5, 7), (67, 129, 1003), (131, 64, 5001), (301, 203, 77), (1499, 1301, 201))
-    shapes = (*whole, *realigned)
+    shapes = ((2, 2, 2), (66, 130, 8), (130, 126, 1000), (64, 66, 5000), (300, 200, 64), (1500, 1300, 200))
     expect_exact_and_accurate(gpu, DOUBLE_HOPPER, turned, shapes, small_share)
 
 

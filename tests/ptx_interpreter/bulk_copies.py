@@ -46,6 +46,7 @@ class Bound:
             at = (at[:, None] + along * step).reshape(-1)
             inside = (inside[:, None] & (along >= 0) & (along < size)).reshape(-1)
         assert (self.base + one.offset) % 16 == 0, "a tensor that does not begin at 16 bytes"
+        assert corner[0] * one.itemsize % 16 == 0, "a box that does not begin at 16 bytes: an illegal instruction"
         assert one.swizzle in {0, one.box[0] * one.itemsize}, "a box whose rows are shorter than the swizzle's span"
         return at, inside
 

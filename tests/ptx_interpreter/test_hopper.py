@@ -48,7 +48,7 @@ def test_box_comes_swizzled_and_zero_padded_and_goes_back(span: int) -> None:
     whole = np.arange(1, 20 * 37, dtype=np.uint32)[: 20 * 36].reshape(20, 36)
     box = {"element": "float32", "sizes": (35, 18), "strides": (36 * size,), "box": (wide, 16), "swizzle": span}
     bar = {"BAR": "ADDRESS(pool)", "COUNT": 1, "BYTES": wide * 16 * size, "PARITY": 0}
-    here = {"X": 35 - wide + 3, "Y": -2, "TO": "ADDRESS(pool + 1024)", "FROM": "ADDRESS(pool + 1024)"}
+    here = {"X": 35 - wide + 5, "Y": -2, "TO": "ADDRESS(pool + 1024)", "FROM": "ADDRESS(pool + 1024)"}
     begin = f"if (me == 0) {{ {START} {VISIBLE} {EXPECT} {LOAD} }} __syncthreads(); {AWAIT}"
     end = f"if (me == 0) {{ {STORE} {SENT} {READ} }}"
     body = filled(begin, **bar, **here) + f"""
@@ -63,14 +63,14 @@ def test_box_comes_swizzled_and_zero_padded_and_goes_back(span: int) -> None:
         maps=[mapped(0, **box), mapped(2, **box)],
     )
     expected = np.zeros((16, wide), np.uint32)
-    expected[2:16, : wide - 3] = whole[:14, 35 - wide + 3 : 35]
+    expected[2:16, : wide - 5] = whole[:14, 35 - wide + 5 : 35]
     for row in range(16):
         for piece in range(wide // 4):
             turn = {128: row % 8, 64: row // 2 % 4, 32: row // 4 % 2, 0: 0}[span]
             at = (piece ^ turn) * 4
             assert np.array_equal(found[row, at : at + 4], expected[row, piece * 4 : piece * 4 + 4])
     stored = np.zeros_like(whole)
-    stored[:14, 35 - wide + 3 : 35] = expected[2:16, : wide - 3]
+    stored[:14, 35 - wide + 5 : 35] = expected[2:16, : wide - 5]
     assert np.array_equal(back, stored)
 
 
@@ -155,12 +155,14 @@ def test_a_ring_with_a_fault_is_told(fault: str) -> None:
         ring(None, **FAULTS[fault])
 
 
-@pytest.mark.parametrize("fault", ["", "no fence.proxy.async", "still reads its", "still reads"])
+@pytest.mark.parametrize(
+    "fault", ["", "no fence.proxy.async", "does not begin at 16", "still reads its", "still reads"]
+)
 def test_what_goes_out_is_fenced_and_read_before_it_changes(fault: str) -> None:
     box = {"element": "float32", "sizes": (32, 8), "strides": (128,), "box": (32, 8), "swizzle": 0}
     read = "" if fault.startswith("still reads") else READ
     fence = "" if fault.startswith("no fence") else FENCE
-    store = filled(STORE, X=0, Y=0, FROM="ADDRESS(pool)")
+    store = filled(STORE, X=2 if fault.startswith("does not begin") else 0, Y=0, FROM="ADDRESS(pool)")
     body = f"""
         for (int i = 0; i < 8; i++) ((unsigned *)pool)[i * 32 + me] = a[i * 32 + me];
         {fence}

@@ -131,15 +131,14 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (64, 128, 32, 32, 16, 8, 1, 5, 1, 132, 1, 1),
     ],
     # Each depth of the instruction, operands read ahead and not, one box a k tile and two, clusters, persistent blocks,
-    # lines of both operands and of either realigned.
+    # slices of k.
     "double_hopper": [
-        (32, 32, 16, 16, 32, 16, 1, 4, 1, 2, 0, 1, 0, 1),
-        (64, 128, 32, 32, 16, 16, 1, 6, 1, 1, 0, 8, 132, 1),
-        (128, 128, 64, 32, 16, 8, 0, 5, 1, 1, 3, 1, 0, 1),
-        (128, 64, 32, 32, 32, 8, 0, 2, 2, 1, 0, 8, 132, 1),
-        (64, 64, 32, 32, 16, 16, 0, 4, 1, 2, 1, 1, 0, 1),
-        (64, 64, 32, 32, 16, 16, 0, 4, 1, 2, 2, 1, 0, 1),
-        (32, 32, 16, 16, 16, 16, 1, 5, 1, 2, 0, 1, 0, 4),
+        (32, 32, 16, 16, 32, 16, 1, 4, 1, 2, 1, 0, 1),
+        (64, 128, 32, 32, 16, 16, 1, 6, 1, 1, 8, 132, 1),
+        (128, 128, 64, 32, 16, 8, 0, 5, 1, 1, 1, 0, 1),
+        (128, 64, 32, 32, 32, 8, 0, 2, 2, 1, 8, 132, 1),
+        (64, 64, 32, 32, 16, 16, 0, 4, 1, 2, 1, 0, 1),
+        (32, 32, 16, 16, 16, 16, 1, 5, 1, 2, 1, 0, 4),
     ],
     # One warp and eight, one team and four, lines of 32 bytes and of 256, four blocks on an SM, slices of k, copies of
     # both operands and of either, and both or either put in pairs as they are read.
