@@ -96,7 +96,7 @@ def _all(winner: Winner, manifest: Manifest) -> Files:
 
 
 def _c(winner: Winner, manifest: Manifest, *more: str) -> Files:
-    core = ("gemm.h", "gemm.c", "product.h", "driver.h", "launch.h", "check.c")
+    core = ("gemm.h", "gemm.c", "product.h", "driver.h", "graph.h", "launch.h", "check.c")
     own = {f"tilewise_{name}": template(f"c/tilewise_{name}") for name in core}
     own |= {name.rpartition("/")[2]: template(name) for name in more}
     own |= {"tilewise_recipe.h": recipe_header(winner, manifest).encode(), "tilewise_sweep.h": sweep_header().encode()}

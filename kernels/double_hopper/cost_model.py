@@ -20,34 +20,46 @@ SIDE: Final = 8
 DEEPEST: Final = 16
 # Of the registers that a block's threads are given.
 MOST: Final = 255
-# Fitted, as benchmarks/kernels/fit.py does, to 1,168 times of 67 shapes on an H200: seconds of a launch.
-LAUNCH: Final = 4.96e-06
+# Fitted, as benchmarks/kernels/fit.py does, to 1,358 times of 87 shapes on an H200: seconds of a launch.
+LAUNCH: Final = 5.16e-06
 # Clocks of a k tile that a block waits: for its loads, shared by the stages ahead; for each step of a warp whose
 # fragments are not read ahead; and for each instruction of it.
-WAIT_CLOCKS: Final = 289
-STEP_CLOCKS: Final = 8.6
-MMA_CLOCKS: Final = 3.3
+WAIT_CLOCKS: Final = 217
+STEP_CLOCKS: Final = 7.31
+MMA_CLOCKS: Final = 3.08
 # The same of blocks that wait for each other.
-CLUSTER_CLOCKS: Final = 29.1
+CLUSTER_CLOCKS: Final = 37.1
 # Clocks of an SM: for each one of its products, more where instructions are deepest; for each one of loads from shared
 # memory by bytes, and for each of what the TMA unit brings.
-PRODUCT_CLOCKS: Final = 0.527
-DEEPEST_CLOCKS: Final = 0.0402
-LOAD_CLOCKS: Final = 0.243
-TMA_CLOCKS: Final = 0.785
+PRODUCT_CLOCKS: Final = 0.499
+DEEPEST_CLOCKS: Final = 0.0296
+LOAD_CLOCKS: Final = 0.292
+TMA_CLOCKS: Final = 0.962
+# Of memory's bandwidth, what the cache has for the blocks of all SMs; chosen by what picks lose.
+OF_BANDWIDTH_CACHE: Final = 1.3
 # Clocks of a tile before its first product and after its last one; of each further one of an SM where no other block
 # runs beside it, and it is no persistent block's; of each store of a warp.
-TILE_CLOCKS: Final = 1460
-ALONE_CLOCKS: Final = 3610
-STORE_CLOCKS: Final = 1.4
-# As double_tensor's: of splits for each other, and for each 128 bytes of partial sums.
-JOIN_CLOCKS: Final = 5800
-SUM_CLOCKS: Final = 2.4
+TILE_CLOCKS: Final = 1070
+ALONE_CLOCKS: Final = 3450
+STORE_CLOCKS: Final = 2.86
+# Of splits for each other, and for each 128 bytes of partial sums.
+JOIN_CLOCKS: Final = 2570
+SUM_CLOCKS: Final = 6.89
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch."""
-    return LAUNCH + max(_clocks(config, problem, device) / CLOCK, problem.bytes / device.limits.bandwidth)
+    return LAUNCH + max(
+        _clocks(config, problem, device) / CLOCK,
+        problem.bytes / device.limits.bandwidth,
+        _read_bytes(config, problem) / (OF_BANDWIDTH_CACHE * device.limits.bandwidth),
+    )
+
+
+def _read_bytes(config: Config, problem: Problem) -> int:
+    """Bytes that the cache sends: of both operands' tiles, B's once for a cluster."""
+    lines = tiles(config, problem) * (config["BM"] * config["CLUSTER"] + config["BN"])
+    return lines * problem.k * problem.itemsize
 
 
 def _clocks(config: Config, problem: Problem, device: Device) -> float:

@@ -96,18 +96,25 @@ def assert_launched(log: list[str], expected: QueuedLaunches) -> None:
 
 @pytest.mark.skipif(which("gcc") is None, reason="there is no gcc")
 @pytest.mark.parametrize("kernel", PROBLEMS)
-def test_products_that_come_again_are_launched_the_same(kernel: str, driver: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("turns", "refused"), [(2, {}), (16, {}), (16, {"FAKE_CUDA_NO_GRAPHS": "1"})])
+def test_products_that_come_again_are_launched_the_same(
+    kernel: str, turns: int, refused: dict[str, str], driver: Path, tmp_path: Path
+) -> None:
+    """One by one, and by graphs where there are as many."""
     problem = taken(kernel, tmp_path).problem
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     sources = [SUPPORT / "repeats.c", tmp_path / "tilewise_gemm.c"]
     subprocess.run(["gcc", *WARNINGS, f"-I{tmp_path}", "-o", tmp_path / "repeats", *sources, "-ldl"], check=True)
-    said, log = called(tmp_path / "repeats", driver, manifest, problem.m, problem.n, problem.k)
+    said, log = called(tmp_path / "repeats", driver, manifest, problem.m, problem.n, problem.k, turns, **refused)
     assert said == "failed 0\n"
+    graphs = log.count("graph")
+    assert 0 < graphs <= 8 if turns > 2 and not refused else graphs == 0
+    assert log.count("destroy") == graphs, "each handle's are gone with it"
     launches = [line.split() for line in log if line.startswith("launch")]
     turn = [(c, problem.k) for c in range(3, 12)] + [(3, problem.k // 2)]
     expected = [
         (each, {"a": 1 << 20, "b": 2 << 20, "c": c << 20})
-        for c, k in 4 * turn
+        for c, k in 2 * turns * turn
         for each in product(manifest, problem.m, problem.n, k).launches
     ]
     assert len(launches) == len(expected)
@@ -134,8 +141,9 @@ def test_check_times_launches_or_graphs_of_them(graphs: int, whole_driver: Path,
     assert told["right"]
     assert told["median_ms"] == pytest.approx(2e-6 if graphs else 2e-3, rel=0.01)
     launches = [line for line in log if line.startswith("launch")]
-    # Two to warm up, then 50 by events, or the graph's thousand; and one whose elements are compared.
-    assert len(launches) == 1 + 2 + (1001 if graphs else 50)
+    # Two and those that warm up, of 250 us and more each, then 50 by events, or the graph's thousand; and one whose
+    # elements are compared.
+    assert len(launches) == 1 + 2 + (1001 if graphs else 993 + 50)
 
 
 @pytest.mark.drawn(2)

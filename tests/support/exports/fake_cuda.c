@@ -149,6 +149,90 @@ CALL cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned
     return fclose(log), (void)stream, 0;
 }
 
+/* Graphs of kernels, whose arguments are copied as they are added. FAKE_CUDA_NO_GRAPHS says that the driver refuses them. */
+struct node {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **arguments, **extra, *kernel, *context;
+};
+struct graph {
+    int count;
+    struct node nodes[8];
+};
+static int capturing, priority;
+
+static struct node copied(const struct node *node)
+{
+    struct node own = *node;
+    const char *at = sizes_of(entries[(intptr_t)node->function]);
+    own.arguments = calloc(64, sizeof(void *));
+    for (int number = 0; *at && *at != ';'; number++) {
+        char *next;
+        const size_t bytes = (size_t)strtol(at, &next, 10);
+        cuMemAlloc_v2((address_type *)&own.arguments[number], bytes);
+        memcpy(own.arguments[number], node->arguments[number], bytes);
+        at = *next == ',' ? next + 1 : next;
+    }
+    return own;
+}
+CALL cuStreamIsCapturing(void *stream, int *found) { return *found = capturing, (void)stream, 0; }
+CALL cuStreamGetPriority(void *stream, int *found) { return *found = priority, (void)stream, 0; }
+CALL cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    static int own;
+    const int given = *mode;
+    return *mode = own, own = given, 0;
+}
+CALL cuGraphCreate(void **graph, unsigned flags)
+{
+    return *graph = calloc(1, sizeof(struct graph)), flags || !!getenv("FAKE_CUDA_NO_GRAPHS");
+}
+CALL cuGraphAddKernelNode_v2(void **node, void *graph, void *const *after, size_t count, const struct node *added)
+{
+    struct graph *const own = graph;
+    if (count != (own->count > 0) || (count && *after != (void *)(intptr_t)own->count) || added->extra) {
+        return 1;
+    }
+    own->nodes[own->count] = copied(added);
+    return *node = (void *)(intptr_t)++own->count, 0;
+}
+CALL cuGraphInstantiateWithFlags(void **made, void *graph, unsigned long long flags)
+{
+    FILE *const log = opened();
+    if (log) {
+        fprintf(log, "graph\n"), fclose(log);
+    }
+    *made = malloc(sizeof(struct graph));
+    return memcpy(*made, graph, sizeof(struct graph)), flags != 0;
+}
+CALL cuGraphExecKernelNodeSetParams_v2(void *graph, void *node, const struct node *now)
+{
+    struct graph *const own = graph;
+    if (own->nodes[(intptr_t)node - 1].function != now->function) {
+        return 1;
+    }
+    return own->nodes[(intptr_t)node - 1] = copied(now), 0;
+}
+CALL cuGraphLaunch(void *graph, void *stream)
+{
+    const struct graph *const own = graph;
+    for (int at = 0; at < own->count; at++) {
+        const struct node *const one = &own->nodes[at];
+        cuLaunchKernel(one->function, one->grid[0], one->grid[1], one->grid[2], one->block[0], one->block[1],
+                       one->block[2], one->shared, stream, one->arguments, one->extra);
+    }
+    return capturing ? 900 : 0;
+}
+CALL cuGraphExecDestroy(void *graph)
+{
+    FILE *const log = opened();
+    if (log) {
+        fprintf(log, "destroy\n"), fclose(log);
+    }
+    return free(graph), 0;
+}
+CALL cuGraphDestroy(void *graph) { return free(graph), 0; }
+
 CALL cuTensorMapEncodeTiled(void *map, int element, uint32_t rank, void *address, const uint64_t *sizes,
                             const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
                             int swizzle, int promotion, int fill)

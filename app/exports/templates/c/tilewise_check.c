@@ -4,7 +4,8 @@
  *
  * The exit status is 0 if every element that is looked at is within the bound. Times are of launches with cold caches:
  * operands rotate through sets that are together three times the last-level cache, and the GPU is kept busy while
- * launches are queued. Where the service used a graph for a short product, so does this. */
+ * launches are queued. Where the service used a graph for a short product, so does this. What is timed has gone on for a
+ * while, as in the service's race: a GPU at its power limit lowers its clocks. */
 #include <math.h>
 #include <stdio.h>
 
@@ -17,6 +18,9 @@
 #define SAMPLES 50
 #define GRAPHS 12
 #define BUSY_TIMES 6 /* reads of them: long enough for a host that is slow to queue the first launch */
+#define BUSY_SECONDS 250e-6
+#define GRAPH_SECONDS 2e-3
+#define WARM_SECONDS 0.25
 
 typedef struct {
     int(TW_DRIVER_CALL *cuEventCreate)(void **, unsigned);
@@ -173,11 +177,17 @@ static int took(timer *clock, void *graph, int number, int count, float *sample)
     return right && timing->cuEventDestroy(start) == 0 && timing->cuEventDestroy(end) == 0;
 }
 
+/* Samples that take `each` seconds, before which are those that warm up. */
+static int warm(double each)
+{
+    return (int)(WARM_SECONDS / (each + BUSY_SECONDS)) + 1;
+}
+
 /* Samples of a graph of about 2 ms of launches, of which one takes `once`; 0 if something fails. */
 static int took_graphs(timer *clock, double once, float *samples)
 {
     const timing_functions *const timing = &clock->timing.functions;
-    const int count = (int)(2e-3 / once) + 1;
+    const int count = (int)(GRAPH_SECONDS / once) + 1;
     void *graph = NULL, *captured = NULL;
     int right = timing->cuStreamBeginCapture(clock->stream, 2) == 0;
     for (int at = 0; right && at < count; at++) {
@@ -185,7 +195,7 @@ static int took_graphs(timer *clock, double once, float *samples)
     }
     right = right && timing->cuStreamEndCapture(clock->stream, &captured) == 0 &&
             timing->cuGraphInstantiate(&graph, captured, 0) == 0;
-    for (int at = -1; right && at < GRAPHS; at++) {
+    for (int at = -warm(GRAPH_SECONDS); right && at < GRAPHS; at++) {
         right = took(clock, graph, 0, count, &samples[at < 0 ? 0 : at]);
     }
     return right;
@@ -200,8 +210,8 @@ static double median(timer *clock, int graphs)
     if (right && graphs) {
         right = took_graphs(clock, samples[0], samples);
     }
-    for (int at = 0; right && !graphs && at < taken; at++) {
-        right = took(clock, NULL, at, 1, &samples[at]);
+    for (int at = graphs ? taken : -warm(samples[0]); right && at < taken; at++) {
+        right = took(clock, NULL, at < 0 ? -at : at, 1, &samples[at < 0 ? 0 : at]);
     }
     if (!right) {
         return -1;
@@ -221,6 +231,7 @@ static double timed(tw_gemm *gemm, const void *a, const void *b, const int64_t *
         clock.timing.addresses[at] = tw_driver_function(tw_open_driver(), timing_names[at]);
         right = right && clock.timing.addresses[at];
     }
+    gemm->has_graphs = 0; /* what the service times are launches */
     clock.pointers = calloc(3 * TW_SETS, sizeof(tw_address));
     for (int at = 0; right && clock.pointers && at < 3 * TW_SETS; at++) {
         right = driver->cuMemAlloc(&clock.pointers[at], bytes[at % 3]) == 0;

@@ -14,6 +14,14 @@
 typedef uintptr_t tw_address; /* CUdeviceptr: as wide as the host's pointers */
 enum { TW_MAX_DYNAMIC_SHARED = 8, TW_NO_BINARY = 209 };
 
+/* CUDA_KERNEL_NODE_PARAMS_v2 */
+typedef struct {
+    void *function;
+    unsigned grid[3], block[3], shared_bytes;
+    void **parameters, **extra;
+    void *kernel, *context;
+} tw_node;
+
 typedef struct {
     int(TW_DRIVER_CALL *cuInit)(unsigned);
     int(TW_DRIVER_CALL *cuDeviceGet)(int *, int);
@@ -38,6 +46,16 @@ typedef struct {
     int(TW_DRIVER_CALL *cuGetErrorString)(int, const char **);
     int(TW_DRIVER_CALL *cuTensorMapEncodeTiled)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *,
                                                 const uint32_t *, const uint32_t *, int, int, int, int);
+    int(TW_DRIVER_CALL *cuStreamIsCapturing)(void *, int *);
+    int(TW_DRIVER_CALL *cuStreamGetPriority)(void *, int *);
+    int(TW_DRIVER_CALL *cuThreadExchangeStreamCaptureMode)(int *);
+    int(TW_DRIVER_CALL *cuGraphCreate)(void **, unsigned);
+    int(TW_DRIVER_CALL *cuGraphAddKernelNode)(void **, void *, void *const *, size_t, const tw_node *);
+    int(TW_DRIVER_CALL *cuGraphInstantiate)(void **, void *, unsigned long long);
+    int(TW_DRIVER_CALL *cuGraphExecKernelNodeSetParams)(void *, void *, const tw_node *);
+    int(TW_DRIVER_CALL *cuGraphLaunch)(void *, void *);
+    int(TW_DRIVER_CALL *cuGraphExecDestroy)(void *);
+    int(TW_DRIVER_CALL *cuGraphDestroy)(void *);
 } tw_driver;
 
 /* In the order of the members. */
@@ -47,9 +65,12 @@ static const char *const tw_driver_names[] = {
     "cuModuleLoadData", "cuModuleUnload",       "cuModuleGetFunction",      "cuFuncSetAttribute",
     "cuLaunchKernel",   "cuMemAlloc_v2",        "cuMemFree_v2",             "cuMemcpyHtoD_v2",
     "cuMemcpyDtoH_v2",  "cuMemsetD8Async",      "cuStreamSynchronize",      "cuGetErrorString",
-    "cuTensorMapEncodeTiled"};
+    "cuTensorMapEncodeTiled",
+    "cuStreamIsCapturing", "cuStreamGetPriority", "cuThreadExchangeStreamCaptureMode", "cuGraphCreate",
+    "cuGraphAddKernelNode_v2", "cuGraphInstantiateWithFlags", "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch",
+    "cuGraphExecDestroy", "cuGraphDestroy"};
 
-enum { TW_DRIVER_FUNCTIONS = sizeof tw_driver_names / sizeof *tw_driver_names };
+enum { TW_DRIVER_FUNCTIONS = sizeof tw_driver_names / sizeof *tw_driver_names, TW_DRIVER_MAPS = 20 };
 
 typedef union {
     tw_driver functions;
@@ -78,7 +99,8 @@ static void *tw_driver_function(void *library, const char *name)
 #endif
 }
 
-/* Fill the table; gives the name of what is missing, or NULL. Tensor maps are only there from CUDA 12 on. */
+/* Fill the table; gives the name of what is missing, or NULL. Tensor maps and what graphs take are there from CUDA 12
+ * on: the one may be left out where there are no `maps`, and the other ones always. */
 static const char *tw_load_driver(tw_driver_table *table, int maps)
 {
     void *const library = tw_open_driver();
@@ -87,10 +109,19 @@ static const char *tw_load_driver(tw_driver_table *table, int maps)
     }
     for (int at = 0; at < TW_DRIVER_FUNCTIONS; at++) {
         table->addresses[at] = tw_driver_function(library, tw_driver_names[at]);
-        if (!table->addresses[at] && (maps || at + 1 < TW_DRIVER_FUNCTIONS)) {
+        if (!table->addresses[at] && at < TW_DRIVER_MAPS + !!maps) {
             return tw_driver_names[at];
         }
     }
     return NULL;
+}
+
+static int tw_has_graphs(const tw_driver_table *table)
+{
+    int has = 1;
+    for (int at = TW_DRIVER_MAPS + 1; at < TW_DRIVER_FUNCTIONS; at++) {
+        has &= table->addresses[at] != NULL;
+    }
+    return has;
 }
 #endif

@@ -114,6 +114,9 @@ void TW_CALL tw_close(tw_gemm *gemm)
     if (gemm->context && tw_enter(gemm, &pushed) == TW_OK) {
         const tw_driver *const driver = &gemm->driver.functions;
         driver->cuCtxSynchronize();
+        for (int at = 0; at < TW_MOST_GRAPHS; at++) {
+            tw_free_graph(driver, &gemm->graphs[at]);
+        }
         if (gemm->workspace) {
             driver->cuMemFree(gemm->workspace);
         }

@@ -9,12 +9,14 @@
 #include <stdio.h>
 
 #include "tilewise_driver.h"
+#include "tilewise_graph.h"
 #include "tilewise_launch.h"
 #include "tilewise_recipe.h"
 
-#define TW_MOST_LAUNCHES 4
 #define TW_MOST_NEEDS 64
 #define TW_KEPT 4 /* products of a thread whose launches stay ready: a power of two */
+#define TW_REPEATED 16 /* products of a place in a thread, after which it has a graph: to make one takes 10 us */
+#define TW_MOST_GRAPHS 64 /* of a handle, in all threads */
 #define TW_UNASKED 49152 /* bytes of shared memory that every launch may have */
 #define TW_ALIGNMENT 16
 #define TW_L2_128 2 /* CU_TENSOR_MAP_L2_PROMOTION_L2_128B */
@@ -50,6 +52,9 @@ struct tw_gemm {
     atomic_flag busy; /* whose workspace is grown, and whose launches are queued, one product at a time */
     tw_address workspace;
     int64_t workspace_bytes;
+    int has_graphs; /* else every launch is one of a kernel */
+    atomic_uint graph_count;
+    tw_graph graphs[TW_MOST_GRAPHS]; /* each launched by one thread alone */
 };
 
 /* What cuLaunchKernel takes for a launch; parameters point to the values, the maps and the product's pointers. */
@@ -65,6 +70,10 @@ typedef struct {
     unsigned serial;
     int64_t sizes[4], workspace_bytes;
     uint64_t pointers[4]; /* of 64 bits, as the kernels take them */
+    /* The graph that this place has of a handle, once it is made, and whether it has these launches. */
+    unsigned graph_of, products;
+    int is_in_graph;
+    tw_graph *graph;
 } tw_ready;
 
 static TW_THREAD tw_ready tw_kept[TW_KEPT];
@@ -240,6 +249,7 @@ static int32_t tw_open_in(tw_gemm *gemm, int32_t device)
         gemm->context = NULL;
         return failed;
     }
+    gemm->has_graphs = tw_has_graphs(&gemm->driver);
     failed = tw_enter(gemm, &pushed);
     for (int at = 0; failed == TW_OK && at < tw_the_recipe.launch_count; at++) {
         failed = tw_load(gemm, &tw_the_recipe.launches[at], &gemm->read.launches[at]);
@@ -259,6 +269,7 @@ int32_t TW_CALL tw_open(int32_t device, tw_gemm **gemm)
         return tw_fail(TW_NO_MEMORY, "there is no memory");
     }
     atomic_flag_clear(&(*gemm)->busy);
+    atomic_init(&(*gemm)->graph_count, 0);
     (*gemm)->serial = atomic_fetch_add(&tw_opened, 1) + 1;
     failed = tw_open_in(*gemm, device);
     if (failed != TW_OK) {
@@ -349,6 +360,7 @@ static int32_t tw_make_ready(tw_gemm *gemm, tw_ready *ready)
 {
     int32_t failed = TW_OK;
     ready->serial = 0;
+    ready->is_in_graph = 0;
     ready->pointers[3] = gemm->workspace;
     for (int at = 0; failed == TW_OK && at < tw_the_recipe.launch_count; at++) {
         failed = tw_make_launch(gemm, at, ready);
@@ -360,7 +372,7 @@ static int32_t tw_make_ready(tw_gemm *gemm, tw_ready *ready)
 /* The thread's place for a product, whose launches are ready there if it was the last one with this place. */
 static tw_ready *tw_place_of(const tw_gemm *gemm, const uint64_t *pointers, const int64_t *sizes, int32_t *failed)
 {
-    const uint64_t mixed = (pointers[0] + 3 * pointers[1] + 5 * pointers[2]) * 0x9E3779B97F4A7C15U;
+    const uint64_t mixed = (pointers[0] + 3 * pointers[1] + 5 * pointers[2] + gemm->serial) * 0x9E3779B97F4A7C15U;
     tw_ready *const ready = &tw_kept[mixed >> 32 & (TW_KEPT - 1)];
     *failed = TW_OK;
     if (ready->serial == gemm->serial && memcmp(ready->pointers, pointers, 3 * sizeof *pointers) == 0 &&
@@ -377,23 +389,75 @@ static tw_ready *tw_place_of(const tw_gemm *gemm, const uint64_t *pointers, cons
     return ready;
 }
 
-static int32_t tw_launch_all(tw_gemm *gemm, tw_ready *ready, void *stream)
+/* Make the place's graph of its launches; a handle has so many graphs, and of what is refused none is tried again. */
+static tw_graph *tw_first_graph(tw_gemm *gemm, const tw_node *nodes)
+{
+    const unsigned number = atomic_fetch_add(&gemm->graph_count, 1);
+    tw_graph *const graph = number < TW_MOST_GRAPHS ? &gemm->graphs[number] : NULL;
+    if (!graph) {
+        atomic_fetch_sub(&gemm->graph_count, 1);
+    } else if (!tw_make_graph(&gemm->driver.functions, nodes, tw_the_recipe.launch_count, graph)) {
+        return NULL;
+    }
+    return graph;
+}
+
+/* The graph of the place, which has its launches now; NULL before it has had products enough, and where one cannot be.
+ */
+static tw_graph *tw_graph_of(tw_gemm *gemm, tw_ready *ready, const tw_node *nodes)
+{
+    if (ready->graph_of != gemm->serial) {
+        ready->graph_of = gemm->serial;
+        ready->products = 0;
+        ready->graph = NULL;
+    }
+    if (!ready->graph) {
+        ready->products += ready->products <= TW_REPEATED;
+        ready->graph = ready->products == TW_REPEATED ? tw_first_graph(gemm, nodes) : NULL;
+        ready->is_in_graph = 1;
+    } else if (!ready->is_in_graph) {
+        ready->is_in_graph = tw_set_graph(&gemm->driver.functions, nodes, tw_the_recipe.launch_count, ready->graph);
+    }
+    return ready->is_in_graph ? ready->graph : NULL;
+}
+
+static int32_t tw_launch_nodes(tw_gemm *gemm, tw_ready *ready, void *stream)
 {
     const tw_driver *const driver = &gemm->driver.functions;
+    tw_node nodes[TW_MOST_LAUNCHES];
+    int32_t failed = TW_OK;
+    for (int at = 0; at < tw_the_recipe.launch_count; at++) {
+        const tw_launch_recipe *const recipe = &tw_the_recipe.launches[at];
+        const tw_node node = {gemm->read.launches[at].function,
+                              {(unsigned)ready->launches[at].grid, 1, 1},
+                              {recipe->block[0], recipe->block[1], 1},
+                              recipe->shared_bytes,
+                              ready->launches[at].parameters,
+                              NULL,
+                              NULL,
+                              NULL};
+        nodes[at] = node;
+    }
+    if (gemm->has_graphs && tw_takes_graph(driver, stream) && tw_graph_of(gemm, ready, nodes)) {
+        return tw_check(driver, driver->cuGraphLaunch(ready->graph->ready, stream), "the product's graph");
+    }
+    for (int at = 0; failed == TW_OK && at < tw_the_recipe.launch_count; at++) {
+        const tw_node *const one = &nodes[at];
+        failed = tw_check(driver,
+                          driver->cuLaunchKernel(one->function, one->grid[0], 1, 1, one->block[0], one->block[1], 1,
+                                                 one->shared_bytes, stream, one->parameters, NULL),
+                          tw_the_recipe.launches[at].entry);
+    }
+    return failed;
+}
+
+static int32_t tw_launch_all(tw_gemm *gemm, tw_ready *ready, void *stream)
+{
     int32_t failed = tw_grow(gemm, ready->workspace_bytes, stream);
     if (failed == TW_OK && (ready->serial != gemm->serial || ready->pointers[3] != gemm->workspace)) {
         failed = tw_make_ready(gemm, ready);
     }
-    for (int at = 0; failed == TW_OK && at < tw_the_recipe.launch_count; at++) {
-        const tw_launch_recipe *const recipe = &tw_the_recipe.launches[at];
-        tw_ready_launch *const made = &ready->launches[at];
-        failed = tw_check(driver,
-                          driver->cuLaunchKernel(gemm->read.launches[at].function, (unsigned)made->grid, 1, 1,
-                                                 recipe->block[0], recipe->block[1], 1, recipe->shared_bytes, stream,
-                                                 made->parameters, NULL),
-                          recipe->entry);
-    }
-    return failed;
+    return failed == TW_OK ? tw_launch_nodes(gemm, ready, stream) : failed;
 }
 
 /* Queue a product's launches in the current context; `pointers` are of A, B and C. */

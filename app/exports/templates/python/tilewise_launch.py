@@ -1,7 +1,8 @@
 """Launches of the measured cubin by the CUDA driver, in the current context, as manifest.json says.
 
-What a launch takes is made ready once for given sizes, matrices and stream: a call then costs little more than the
-driver's own time. Addresses are integers. A product outside the class of the export raises OutsideClass.
+What a launch takes is made ready once for given sizes, matrices and stream, and where these come again and again the
+launches become a graph, which takes the driver less than half of their time. Addresses are integers. A product outside
+the class of the export raises OutsideClass.
 """
 
 import ctypes
@@ -10,6 +11,8 @@ from functools import lru_cache
 from itertools import cycle, islice
 from math import ceil
 from pathlib import Path
+from threading import Lock, get_ident
+from weakref import WeakSet
 
 import numpy as np
 from tilewise_recipe import OutsideClass, QueuedLaunch, QueuedMap, product
@@ -24,11 +27,15 @@ L2_128B = 2
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 KEPT = 1024  # sets of sizes, matrices and stream whose launches stay ready
+REPEATED = 16  # products of one of them, after which it has a graph: to make one takes 50 us
+MOST_GRAPHS = 64
 BUSY_BYTES = 2**28  # more than twice any GPU's cache
 BUSY_TIMES = 6  # reads of them: long enough for a host that is slow to queue the first launch
 GRID, BLOCK = 528, 512
 SAMPLES, GRAPHS = 50, 12
 GRAPH_SECONDS = 2e-3
+BUSY_SECONDS = 250e-6
+WARM_SECONDS = 0.25  # before the first sample, as a race has gone on: a GPU at its power limit lowers its clocks
 
 
 class Declined(ArithmeticError):
@@ -48,6 +55,40 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
+class KernelNode(ctypes.Structure):
+    """The driver's CUDA_KERNEL_NODE_PARAMS_v2."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        *((name, ctypes.c_void_p) for name in ("parameters", "extra", "kernel", "context")),
+    )
+
+
+class ReadyProduct:
+    """A product's launches, and the graph of them once it has come as often as pays for that."""
+
+    __slots__ = ("graph", "handle", "launches", "times")
+
+    def __init__(self, launches, handle):
+        self.launches, self.handle, self.times, self.graph = launches, handle, 0, None
+
+
+class Graph:
+    """A CUgraphExec of a product's launches, which one thread alone launches: the one that made it."""
+
+    __slots__ = ("__weakref__", "executable", "found", "status", "thread")
+
+    def __init__(self, executable):
+        self.executable, self.thread, self.found = executable, get_ident(), ctypes.c_int()
+        self.status = ctypes.byref(self.found)
+
+    def __del__(self):
+        library().cuGraphExecDestroy(self.executable)  # once the GPU is done with it
+
+
 class Launches:
     """The kernels of the export, and the launches of them that are ready; `functions` has each entry's CUfunction.
 
@@ -58,7 +99,9 @@ class Launches:
 
     def __init__(self, functions):
         self._functions, self._ready, self._workspace = functions, {}, 0
-        self._launch = library().cuLaunchKernelEx
+        self._launch, self._launch_graph = library().cuLaunchKernelEx, library().cuGraphLaunch
+        self._is_capturing = library().cuStreamIsCapturing
+        self._graphs, self._making, self._takes_graphs = WeakSet(), Lock(), True
         for each in MANIFEST["launches"]:
             if each["shared_bytes"] > 48 * 1024:
                 nbytes = ctypes.c_int(each["shared_bytes"])
@@ -66,10 +109,32 @@ class Launches:
 
     def multiply(self, a, b, c, sizes, stream=None):
         """Queue a product of matrices at three addresses on a stream; sizes are m, n, k and batch."""
-        for arguments, _ in self._ready.get((a, b, c, sizes, stream)) or self._made_ready(a, b, c, sizes, stream):
+        ready = self._ready.get((a, b, c, sizes, stream)) or self._made_ready(a, b, c, sizes, stream)
+        graph = ready.graph
+        if graph is None or graph.thread != get_ident():
+            return self._launch_each(ready)
+        if self._is_capturing(ready.handle, graph.status) or graph.found.value:  # takes no graph
+            return self._launch_each(ready)
+        status = self._launch_graph(graph.executable, ready.handle)
+        if status:
+            raise RuntimeError(f"cuGraphLaunch gives {status}")
+
+    def _launch_each(self, ready):
+        for arguments, _ in ready.launches:
             status = self._launch(*arguments)
             if status:
                 raise RuntimeError(f"cuLaunchKernelEx gives {status}")
+        ready.times += 1
+        if ready.times >= REPEATED and self._takes_graphs:
+            self._make_graph(ready)
+
+    def _make_graph(self, ready):
+        """Make the graph of a product that has none, where the driver does: it is asked once, or after many products."""
+        with self._making:
+            if ready.graph is None and len(self._graphs) < MOST_GRAPHS:
+                ready.times = 0
+                ready.graph = graph_of(ready)
+                self._graphs.update([ready.graph] if ready.graph else ())
 
     def _made_ready(self, a, b, c, sizes, stream):
         """The launches of a product, kept; a workspace that has moved makes those before it void."""
@@ -84,8 +149,8 @@ class Launches:
             self._ready.pop(next(iter(self._ready)))
         places = {"a": a, "b": b, "c": c, "workspace": workspace}
         launches = [made_ready(self._functions[each.entry], each, places, handle) for each in found.launches]
-        self._ready[a, b, c, sizes, stream] = launches
-        return launches
+        self._ready[a, b, c, sizes, stream] = ready = ReadyProduct(launches, ctypes.c_void_p(handle))
+        return ready
 
     def raise_if_declined(self):
         """Wait, and raise Declined if the last product was: only emulated arithmetic ever is."""
@@ -99,11 +164,35 @@ class Launches:
 
 
 def made_ready(function, queued, places, stream):
-    """The arguments of cuLaunchKernelEx for a launch, and what lies where they point."""
+    """The arguments of cuLaunchKernelEx for a launch, and what lies where they point: its config, and the values."""
     values = [given_as(one, places) for one in queued.arguments]
     parameters = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     config = LaunchConfig((queued.grid, 1, 1), (*queued.block, 1), queued.shared_bytes, stream)
-    return (ctypes.byref(config), function, parameters, None), values
+    return (ctypes.byref(config), function, parameters, None), (config, values)
+
+
+def graph_of(ready):
+    """The graph of a product's launches, one behind the other; None where the driver makes none.
+
+    Its kernels have the default priority: a stream of another one has none. It is not what another thread captures.
+    """
+    graph, made, priority, mode = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int(RELAXED)
+    driver, before = library(), None
+    if driver.cuStreamGetPriority(ready.handle, ctypes.byref(priority)) or priority.value:
+        return None
+    driven("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    status = driver.cuGraphCreate(ctypes.byref(graph), 0)
+    for (_, function, parameters, _), (config, _) in ready.launches:
+        node, given = ctypes.c_void_p(), KernelNode(function, config.grid, config.block, config.shared_bytes)
+        given.parameters = ctypes.addressof(parameters)
+        after = (None, ctypes.c_size_t(0)) if before is None else (ctypes.byref(before), ctypes.c_size_t(1))
+        status = status or driver.cuGraphAddKernelNode_v2(ctypes.byref(node), graph, *after, ctypes.byref(given))
+        before = node
+    status = status or driver.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_ulonglong(0))
+    driven("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    if graph:
+        driven("cuGraphDestroy", graph)
+    return None if status else Graph(made)
 
 
 def given_as(argument, places):
@@ -170,15 +259,21 @@ def seconds_of(multiply, sets, busy, stream):
 
     once = [timed() for _ in range(2)][1]
     if MANIFEST["measured"]["policy"] != "graph":
-        return [timed() for _ in range(SAMPLES)]
+        return [timed() for _ in range(warm(once) + SAMPLES)][-SAMPLES:]
     count, captured, graph = ceil(GRAPH_SECONDS / once), ctypes.c_void_p(), ctypes.c_void_p()
     driven("cuStreamBeginCapture_v2", queue, ctypes.c_int(RELAXED))
     for one in islice(turns, count):
         multiply(one)
     driven("cuStreamEndCapture", queue, ctypes.byref(captured))
     driven("cuGraphInstantiateWithFlags", ctypes.byref(graph), captured, ctypes.c_ulonglong(0))
-    taken = [took(queue, sweep, lambda: driven("cuGraphLaunch", graph, queue)) for _ in range(GRAPHS + 1)]
-    return [each / count for each in taken[1:]]
+    samples = warm(GRAPH_SECONDS) + GRAPHS
+    taken = [took(queue, sweep, lambda: driven("cuGraphLaunch", graph, queue)) for _ in range(samples)]
+    return [each / count for each in taken[-GRAPHS:]]
+
+
+def warm(each):
+    """The samples of so many seconds that warm up."""
+    return int(WARM_SECONDS / (each + BUSY_SECONDS)) + 1
 
 
 def made_busy(busy, stream):
