@@ -4,8 +4,8 @@
  *
  * The exit status is 0 if every element that is looked at is within the bound. Times are of launches with cold caches:
  * operands rotate through sets that are together three times the last-level cache, and the GPU is kept busy while
- * launches are queued. Where the service used a graph for a short product, so does this. What is timed has gone on for a
- * while, as in the service's race: a GPU at its power limit lowers its clocks. */
+ * launches are queued. Where the service used a graph for a short product, so does this. Operands that are timed are
+ * normal numbers, as the service's: a GPU takes more power, and at times lower clocks, for numbers of many digits. */
 #include <math.h>
 #include <stdio.h>
 
@@ -18,9 +18,9 @@
 #define SAMPLES 50
 #define GRAPHS 12
 #define BUSY_TIMES 6 /* reads of them: long enough for a host that is slow to queue the first launch */
-#define BUSY_SECONDS 250e-6
-#define GRAPH_SECONDS 2e-3
-#define WARM_SECONDS 0.25
+#define DRAWN ((size_t)1 << 20) /* numbers that come again and again */
+#define SUMMED 12 /* uniform numbers whose sum is nearly normal, with a deviation of 1 */
+#define LEAST 0x1p-13 /* of a magnitude: a half that is normal */
 
 typedef struct {
     int(TW_DRIVER_CALL *cuEventCreate)(void **, unsigned);
@@ -177,17 +177,11 @@ static int took(timer *clock, void *graph, int number, int count, float *sample)
     return right && timing->cuEventDestroy(start) == 0 && timing->cuEventDestroy(end) == 0;
 }
 
-/* Samples that take `each` seconds, before which are those that warm up. */
-static int warm(double each)
-{
-    return (int)(WARM_SECONDS / (each + BUSY_SECONDS)) + 1;
-}
-
 /* Samples of a graph of about 2 ms of launches, of which one takes `once`; 0 if something fails. */
 static int took_graphs(timer *clock, double once, float *samples)
 {
     const timing_functions *const timing = &clock->timing.functions;
-    const int count = (int)(GRAPH_SECONDS / once) + 1;
+    const int count = (int)(2e-3 / once) + 1;
     void *graph = NULL, *captured = NULL;
     int right = timing->cuStreamBeginCapture(clock->stream, 2) == 0;
     for (int at = 0; right && at < count; at++) {
@@ -195,7 +189,7 @@ static int took_graphs(timer *clock, double once, float *samples)
     }
     right = right && timing->cuStreamEndCapture(clock->stream, &captured) == 0 &&
             timing->cuGraphInstantiate(&graph, captured, 0) == 0;
-    for (int at = -warm(GRAPH_SECONDS); right && at < GRAPHS; at++) {
+    for (int at = -1; right && at < GRAPHS; at++) {
         right = took(clock, graph, 0, count, &samples[at < 0 ? 0 : at]);
     }
     return right;
@@ -210,8 +204,8 @@ static double median(timer *clock, int graphs)
     if (right && graphs) {
         right = took_graphs(clock, samples[0], samples);
     }
-    for (int at = graphs ? taken : -warm(samples[0]); right && at < taken; at++) {
-        right = took(clock, NULL, at < 0 ? -at : at, 1, &samples[at < 0 ? 0 : at]);
+    for (int at = 0; right && !graphs && at < taken; at++) {
+        right = took(clock, NULL, at, 1, &samples[at]);
     }
     if (!right) {
         return -1;
@@ -220,7 +214,26 @@ static double median(timer *clock, int graphs)
     return (samples[taken / 2] + samples[(taken - 1) / 2]) / 2;
 }
 
-static double timed(tw_gemm *gemm, const void *a, const void *b, const int64_t *sizes, const size_t *bytes)
+/* Fill a matrix with normal numbers; the same ones, whatever it is. */
+static void draw(void *matrix, size_t bytes)
+{
+    const size_t all = bytes / (size_t)tw_the_recipe.element_bytes, own = all < DRAWN ? all : DRAWN;
+    uint64_t state = 42;
+    for (size_t at = 0; at < own; at++) {
+        double sum = -SUMMED / 2.0;
+        for (int each = 0; each < SUMMED; each++) {
+            sum += (double)(drawn(&state) >> 11) * 0x1p-53;
+        }
+        put(matrix, at, fabs(sum) < LEAST ? LEAST : sum);
+    }
+    for (size_t at = own; at < all; at += own) {
+        const size_t count = all - at < own ? all - at : own;
+        memcpy((char *)matrix + at * (size_t)tw_the_recipe.element_bytes, matrix,
+               count * (size_t)tw_the_recipe.element_bytes);
+    }
+}
+
+static double timed(tw_gemm *gemm, void *a, void *b, const int64_t *sizes, const size_t *bytes)
 {
     const tw_driver *const driver = &gemm->driver.functions;
     timer clock = {gemm, {{0}}, NULL, TW_SETS, 0, NULL, NULL, sizes};
@@ -231,6 +244,8 @@ static double timed(tw_gemm *gemm, const void *a, const void *b, const int64_t *
         clock.timing.addresses[at] = tw_driver_function(tw_open_driver(), timing_names[at]);
         right = right && clock.timing.addresses[at];
     }
+    draw(a, bytes[0]);
+    draw(b, bytes[1]);
     gemm->has_graphs = 0; /* what the service times are launches */
     clock.pointers = calloc(3 * TW_SETS, sizeof(tw_address));
     for (int at = 0; right && clock.pointers && at < 3 * TW_SETS; at++) {
@@ -272,6 +287,7 @@ int main(int count, char **words)
     uint64_t state = 42;
     tw_gemm *gemm = NULL;
     void *a, *b, *c;
+    double error;
     int status;
     for (int at = 1; at < count && at < 5; at++) {
         sizes[at % 4] = strtoll(words[at], NULL, 10);
@@ -299,7 +315,8 @@ int main(int count, char **words)
         fprintf(stderr, "%s\n", tw_error());
         return 2;
     }
-    status = report(sizes, largest_error(a, b, c, sizes), timed(gemm, a, b, sizes, bytes));
+    error = largest_error(a, b, c, sizes);
+    status = report(sizes, error, timed(gemm, a, b, sizes, bytes));
     free(a), free(b), free(c);
     tw_close(gemm);
     return status;

@@ -24,7 +24,6 @@ from tilewise_launch import (
     Declined,
     encoded,
     sizes_of,
-    warm,
 )
 from tilewise_recipe import OutsideClass, QueuedMap, product
 
@@ -91,16 +90,14 @@ class Gemm:
         with stream:
             once = [self._took(stream, busy, lambda: self.multiply(*next(turns))) for _ in range(2)][1]
             if MANIFEST["measured"]["policy"] != "graph":
-                samples = warm(once) + SAMPLES
-                return [self._took(stream, busy, lambda: self.multiply(*next(turns))) for _ in range(samples)][-SAMPLES:]
+                return [self._took(stream, busy, lambda: self.multiply(*next(turns))) for _ in range(SAMPLES)]
             count = ceil(GRAPH_SECONDS / once)
             stream.begin_capture()
             for each in islice(turns, count):
                 self.multiply(*each)
             graph = stream.end_capture()
-            samples = warm(GRAPH_SECONDS) + GRAPHS
-            taken = [self._took(stream, busy, lambda: graph.launch(stream)) for _ in range(samples)]
-            return [each / count for each in taken[-GRAPHS:]]
+            taken = [self._took(stream, busy, lambda: graph.launch(stream)) for _ in range(GRAPHS + 1)]
+            return [each / count for each in taken[1:]]
 
     def _took(self, stream, busy, launch):
         """Seconds between two events around what is launched, while the GPU is kept busy before."""

@@ -1,8 +1,8 @@
 """Multiplies, compares with float64, and times the kernel as the service does: python check.py [M N K [BATCH]].
 
 The exit status is 0 if every element is within the bound. Operands rotate through sets that are together three times
-the last-level cache, so that each launch finds cold caches. `--module NAME` has another module's Gemm checked than
-tilewise_gemm's.
+the last-level cache, so that each launch finds cold caches; what is timed are normal numbers, as the service's. `--module
+NAME` has another module's Gemm checked than tilewise_gemm's.
 """
 
 import argparse
@@ -24,7 +24,11 @@ BFLOAT16 = PROBLEM["dtype"] == "bfloat16"  # NumPy has no such type: its bits ar
 def operand(generator, rows, columns, batch):
     """Random numbers that every element type holds exactly: 1/64 to 2, of either sign."""
     size = (batch, rows, columns)
-    values = generator.integers(1, 129, size) * generator.choice((-1.0, 1.0), size) / 64
+    return stored(generator.integers(1, 129, size) * generator.choice((-1.0, 1.0), size) / 64)
+
+
+def stored(values):
+    """Numbers as the product takes them."""
     if BFLOAT16:
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     return values.astype(PROBLEM["dtype"])
@@ -58,7 +62,7 @@ def main():
     right = wide(b).swapaxes(1, 2) if PROBLEM["trans_b"] else wide(b)
     error = float(np.max(np.abs(c - left @ right) / (np.abs(left) @ np.abs(right))))
     bound = BOUND["per_k"] * k + BOUND["rounding"]
-    seconds = gemm.seconds(a, b)
+    seconds = gemm.seconds(*(stored(generator.standard_normal(each.shape)) for each in (a, b)))
     told = {"m": m, "n": n, "k": k, "batch": batch, "max_scaled": error, "bound": bound, "right": error <= bound}
     told["median_ms"] = 1e3 * median(seconds) if seconds else None
     told["measured_ms"] = MANIFEST["measured"]["median_ms"]

@@ -34,8 +34,6 @@ BUSY_TIMES = 6  # reads of them: long enough for a host that is slow to queue th
 GRID, BLOCK = 528, 512
 SAMPLES, GRAPHS = 50, 12
 GRAPH_SECONDS = 2e-3
-BUSY_SECONDS = 250e-6
-WARM_SECONDS = 0.25  # before the first sample, as a race has gone on: a GPU at its power limit lowers its clocks
 
 
 class Declined(ArithmeticError):
@@ -259,21 +257,15 @@ def seconds_of(multiply, sets, busy, stream):
 
     once = [timed() for _ in range(2)][1]
     if MANIFEST["measured"]["policy"] != "graph":
-        return [timed() for _ in range(warm(once) + SAMPLES)][-SAMPLES:]
+        return [timed() for _ in range(SAMPLES)]
     count, captured, graph = ceil(GRAPH_SECONDS / once), ctypes.c_void_p(), ctypes.c_void_p()
     driven("cuStreamBeginCapture_v2", queue, ctypes.c_int(RELAXED))
     for one in islice(turns, count):
         multiply(one)
     driven("cuStreamEndCapture", queue, ctypes.byref(captured))
     driven("cuGraphInstantiateWithFlags", ctypes.byref(graph), captured, ctypes.c_ulonglong(0))
-    samples = warm(GRAPH_SECONDS) + GRAPHS
-    taken = [took(queue, sweep, lambda: driven("cuGraphLaunch", graph, queue)) for _ in range(samples)]
-    return [each / count for each in taken[-GRAPHS:]]
-
-
-def warm(each):
-    """The samples of so many seconds that warm up."""
-    return int(WARM_SECONDS / (each + BUSY_SECONDS)) + 1
+    taken = [took(queue, sweep, lambda: driven("cuGraphLaunch", graph, queue)) for _ in range(GRAPHS + 1)]
+    return [each / count for each in taken[1:]]
 
 
 def made_busy(busy, stream):
