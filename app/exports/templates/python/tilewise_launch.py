@@ -26,6 +26,7 @@ SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
 L2_128B = 2
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+LEGACY = 1  # CU_STREAM_LEGACY, the default stream: it cannot be captured
 KEPT = 1024  # sets of sizes, matrices and stream whose launches stay ready
 REPEATED = 16  # products of one of them, after which it has a graph: to make one takes 50 us
 MOST_GRAPHS = 64
@@ -77,11 +78,11 @@ class ReadyProduct:
 class Graph:
     """A CUgraphExec of a product's launches, which one thread alone launches: the one that made it."""
 
-    __slots__ = ("__weakref__", "executable", "found", "status", "thread")
+    __slots__ = ("__weakref__", "executable", "found", "may_be_captured", "status", "thread")
 
-    def __init__(self, executable):
+    def __init__(self, executable, stream):
         self.executable, self.thread, self.found = executable, get_ident(), ctypes.c_int()
-        self.status = ctypes.byref(self.found)
+        self.status, self.may_be_captured = ctypes.byref(self.found), (stream.value or LEGACY) != LEGACY
 
     def __del__(self):
         library().cuGraphExecDestroy(self.executable)  # once the GPU is done with it
@@ -111,8 +112,8 @@ class Launches:
         graph = ready.graph
         if graph is None or graph.thread != get_ident():
             return self._launch_each(ready)
-        if self._is_capturing(ready.handle, graph.status) or graph.found.value:  # takes no graph
-            return self._launch_each(ready)
+        if graph.may_be_captured and (self._is_capturing(ready.handle, graph.status) or graph.found.value):
+            return self._launch_each(ready)  # no graph is launched while a stream is captured
         status = self._launch_graph(graph.executable, ready.handle)
         if status:
             raise RuntimeError(f"cuGraphLaunch gives {status}")
@@ -190,7 +191,7 @@ def graph_of(ready):
     driven("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
     if graph:
         driven("cuGraphDestroy", graph)
-    return None if status else Graph(made)
+    return None if status else Graph(made, ready.handle)
 
 
 def given_as(argument, places):
