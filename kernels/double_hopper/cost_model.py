@@ -20,8 +20,9 @@ SIDE: Final = 8
 DEEPEST: Final = 16
 # Of the registers that a block's threads are given.
 MOST: Final = 255
-# Fitted, as benchmarks/kernels/fit.py does, to 1,358 times of 87 shapes on an H200: seconds of a launch.
-LAUNCH: Final = 5.16e-06
+# Fitted, as benchmarks/kernels/fit.py does, to 1,358 times of 87 shapes on an H200, each 2.6 us less than between its
+# events, which take so much more than a graph of launches: seconds of a launch.
+LAUNCH: Final = 2.56e-06
 # Clocks of a k tile that a block waits: for its loads, shared by the stages ahead; for each step of a warp whose
 # fragments are not read ahead; and for each instruction of it.
 WAIT_CLOCKS: Final = 217
