@@ -4,11 +4,11 @@
         [--cache FOLDER]
 
 PLAN is JSON: [[problem key, [[kernel, config], ...]], ...], where null is the kernel's default and the kernel "vendor"
-its library. Each launch is timed between two events, 2.6 us more on an H200 than the mean of a graph, by which short ones
-are tuned. Rules of spaces do not count: what they refuse can be timed, too. A config's product is compared with
-float64's before, on a small problem. OUT has a line for each problem, as `--trials` of benchmarks.kernels.drawn writes
-them: `benchmarks.kernels.fit` reads it. Nothing is begun once `--until` seconds are over. What is compiled stays in
-`--cache`, if that is given.
+its library. Each launch is timed between two events, 2.6 us more on an H200 than the mean of a graph, by which short
+ones are tuned. Rules of spaces do not count: what they refuse can be timed, too. A config's product is compared with
+float64's before, on a small problem. OUT has a line for each problem, as `--trials` of benchmarks.kernels.drawn
+writes them: `benchmarks.kernels.fit` reads it. Nothing is begun once `--until` seconds are over. What is compiled stays
+in `--cache`, if that is given.
 """
 
 from __future__ import annotations
