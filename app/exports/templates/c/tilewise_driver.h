@@ -60,12 +60,10 @@ typedef struct {
 
 /* In the order of the members. */
 static const char *const tw_driver_names[] = {
-    "cuInit",           "cuDeviceGet",          "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2",
-    "cuCtxGetCurrent",  "cuCtxPushCurrent_v2",  "cuCtxPopCurrent_v2",       "cuCtxSynchronize",
-    "cuModuleLoadData", "cuModuleUnload",       "cuModuleGetFunction",      "cuFuncSetAttribute",
-    "cuLaunchKernel",   "cuMemAlloc_v2",        "cuMemFree_v2",             "cuMemcpyHtoD_v2",
-    "cuMemcpyDtoH_v2",  "cuMemsetD8Async",      "cuStreamSynchronize",      "cuGetErrorString",
-    "cuTensorMapEncodeTiled",
+    "cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxGetCurrent",
+    "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuCtxSynchronize", "cuModuleLoadData", "cuModuleUnload",
+    "cuModuleGetFunction", "cuFuncSetAttribute", "cuLaunchKernel", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemcpyHtoD_v2",
+    "cuMemcpyDtoH_v2", "cuMemsetD8Async", "cuStreamSynchronize", "cuGetErrorString", "cuTensorMapEncodeTiled",
     "cuStreamIsCapturing", "cuStreamGetPriority", "cuThreadExchangeStreamCaptureMode", "cuGraphCreate",
     "cuGraphAddKernelNode_v2", "cuGraphInstantiateWithFlags", "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch",
     "cuGraphExecDestroy", "cuGraphDestroy"};

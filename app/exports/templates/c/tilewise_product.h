@@ -402,8 +402,7 @@ static tw_graph *tw_first_graph(tw_gemm *gemm, const tw_node *nodes)
     return graph;
 }
 
-/* The graph of the place, which has its launches now; NULL before it has had products enough, and where one cannot be.
- */
+/* The graph of the place, which has its launches now; NULL before it has had products enough, or where none can be. */
 static tw_graph *tw_graph_of(tw_gemm *gemm, tw_ready *ready, const tw_node *nodes)
 {
     if (ready->graph_of != gemm->serial) {
