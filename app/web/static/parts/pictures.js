@@ -3,7 +3,13 @@
 import { svg } from "./elements.js";
 import { at } from "./service.js";
 
-const STEP = { width: 92, rise: 20 }; // thirteen of them fit beside each other at 1280 pixels
+const STEP = { width: 70, rise: 20, line: 13, letters: 9 }; // seventeen of them fit beside each other at 1280 pixels
+
+/** A name's lines: one too long for a step is broken behind its underscore. */
+function lines(name) {
+  const place = name.length > STEP.letters ? name.indexOf("_") + 1 : 0;
+  return place ? [name.slice(0, place), name.slice(place)] : [name];
+}
 
 /** Each kernel a step higher than the one before it. */
 export function staircase(kernels) {
@@ -13,7 +19,7 @@ export function staircase(kernels) {
     return svg("a", { href: at(`ui/kernels/${name}`), "aria-label": `kernel ${name}` },
       svg("rect", { x: x + 1, y: top, width: STEP.width - 2, height: height - top - 4, rx: 4, fill: "var(--chip)", stroke: "var(--line)" }),
       svg("rect", { x: x + 1, y: top, width: STEP.width - 2, height: 4, fill: place % 2 ? "var(--gold)" : "var(--green)" }),
-      svg("text", { x: x + STEP.width / 2, y: top - 6, "text-anchor": "middle" }, name));
+      lines(name).map((line, number, all) => svg("text", { x: x + STEP.width / 2, y: top - 6 - (all.length - 1 - number) * STEP.line, "text-anchor": "middle" }, line)));
   };
   return svg("svg", { viewBox: `0 0 ${kernels.length * STEP.width} ${height}`, width: kernels.length * STEP.width, height, role: "group", "aria-label": "The ladder of kernels" },
     kernels.map(step));
