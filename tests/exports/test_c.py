@@ -68,12 +68,16 @@ def called(program: Path, driver: Path, manifest: dict[str, Any], *sizes: int, *
     """What the program prints, and what the driver was asked for."""
     log = program.parent / "log"
     log.unlink(missing_ok=True)
-    taking = ";".join(f"{each['entry']}={','.join(map(_bytes, each['args']))}" for each in manifest["launches"])
-    own = {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARGUMENTS": taking}
+    own = {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARGUMENTS": taking(manifest)}
     ran = subprocess.run(
         [program, *map(str, sizes)], env=os.environ | own | more, capture_output=True, text=True, check=False
     )
     return ran.stdout, log.read_text().splitlines() if log.exists() else []
+
+
+def taking(manifest: dict[str, Any]) -> str:
+    """What each of the manifest's kernels takes, as the driver is told."""
+    return ";".join(f"{each['entry']}={','.join(map(_bytes, each['args']))}" for each in manifest["launches"])
 
 
 def _bytes(argument: dict[str, Any]) -> str:
@@ -141,8 +145,9 @@ def test_check_times_launches_or_graphs_of_them(graphs: int, whole_driver: Path,
     assert told["right"]
     assert told["median_ms"] == pytest.approx(2e-6 if graphs else 2e-3, rel=0.01)
     launches = [line for line in log if line.startswith("launch")]
-    # Two to warm up, then 50 by events, or the graph's thousand; and one whose elements are compared.
-    assert len(launches) == 1 + 2 + (1001 if graphs else 50)
+    # One whose elements are compared, 17 of which a graph makes the last; two to warm up, then 50 by events, or the
+    # graph's thousand.
+    assert len(launches) == 1 + 17 + 2 + (1001 if graphs else 50)
 
 
 @pytest.mark.drawn(2)

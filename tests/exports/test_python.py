@@ -16,7 +16,7 @@ import pytest
 from app.exports.interpreter import QueuedMap, product
 from app.exports.targets import exported
 from kernels.problem import Problem
-from tests.exports.test_c import PROBLEMS, SUPPORT, driver, stands_in, taken, whole_driver
+from tests.exports.test_c import PROBLEMS, SUPPORT, driver, stands_in, taken, taking, whole_driver
 from tests.support.exports import winners
 
 __all__ = ["driver", "whole_driver"]
@@ -89,12 +89,8 @@ DRIVEN = [
 def test_launches_are_what_the_manifest_says(target: str, kernel: str, whole_driver: Path, tmp_path: Path) -> None:
     made = taken(kernel, tmp_path, target)
     manifest, problem = json.loads((tmp_path / "manifest.json").read_text()), made.problem
-    taking = ";".join(
-        f"{each['entry']}={','.join('128' if 'tensor_map' in one else '8' for one in each['args'])}"
-        for each in manifest["launches"]
-    )
     log = tmp_path / "log"
-    own = {"LD_LIBRARY_PATH": str(whole_driver), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARGUMENTS": taking}
+    own = {"LD_LIBRARY_PATH": str(whole_driver), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARGUMENTS": taking(manifest)}
     program = CALLS[target].format(sizes=(problem.m, problem.n, problem.k, 1))
     ran = ran_in(tmp_path, ["-c", program], **own)
     assert ran.returncode == 0, ran.stderr
@@ -121,7 +117,7 @@ def test_check_multiplies_and_times(target: str, policy: str, whole_driver: Path
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     manifest["measured"] |= {"policy": policy, "sets": 3}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    own = {"LD_LIBRARY_PATH": str(whole_driver)}
+    own = {"LD_LIBRARY_PATH": str(whole_driver), "FAKE_CUDA_ARGUMENTS": taking(manifest)}
     wrong = ran_in(tmp_path, ["check.py"], **own)
     right = ran_in(tmp_path, ["check.py"], **own, FAKE_CUDA_MULTIPLIES="1")
     assert (wrong.returncode, right.returncode) == (1, 0), (wrong, right)

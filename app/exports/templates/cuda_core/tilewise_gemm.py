@@ -13,6 +13,7 @@ from tilewise_launch import (
     BUSY_BYTES,
     DTYPE,
     MANIFEST,
+    REPEATED,
     Declined,
     Launches,
     OutsideClass,
@@ -27,7 +28,7 @@ try:
 except ImportError:  # before its version 1
     from cuda.core.experimental import Device, ObjectCode
 
-__all__ = ["DTYPE", "MANIFEST", "Declined", "Gemm", "OutsideClass", "sizes_of"]
+__all__ = ["DTYPE", "MANIFEST", "REPEATED", "Declined", "Gemm", "OutsideClass", "sizes_of"]
 
 
 class Gemm(Launches):
@@ -40,11 +41,12 @@ class Gemm(Launches):
         self._kernels = {entry: ObjectCode.from_cubin(cubin).get_kernel(entry) for entry, cubin in cubins().items()}
         super().__init__({entry: function_of(kernel) for entry, kernel in self._kernels.items()})
 
-    def multiply_host(self, a, b):
-        """Multiply NumPy's arrays, and wait; raises Declined."""
+    def multiply_host(self, a, b, times=1):
+        """Multiply NumPy's arrays, so many times, and wait; raises Declined."""
         sizes, stream = sizes_of(a.shape, b.shape), self.device.default_stream
         held = self._operands(a, b, sizes, stream)
-        self.multiply(*map(address_of, held), sizes)
+        for _ in range(times):
+            self.multiply(*map(address_of, held), sizes)
         out = np.empty((*a.shape[:-2], sizes[0], sizes[1]), DTYPE)
         driven("cuCtxSynchronize")
         driven("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), pointer(held[2]), ctypes.c_size_t(out.nbytes))

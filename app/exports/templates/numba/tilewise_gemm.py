@@ -14,6 +14,7 @@ from tilewise_launch import (
     BUSY_BYTES,
     DTYPE,
     MANIFEST,
+    REPEATED,
     Declined,
     Launches,
     OutsideClass,
@@ -24,7 +25,7 @@ from tilewise_launch import (
     sizes_of,
 )
 
-__all__ = ["DTYPE", "MANIFEST", "Declined", "Gemm", "OutsideClass", "sizes_of"]
+__all__ = ["DTYPE", "MANIFEST", "REPEATED", "Declined", "Gemm", "OutsideClass", "sizes_of"]
 
 
 class Gemm(Launches):
@@ -45,10 +46,11 @@ class Gemm(Launches):
             raise OutsideClass(f"C must be {(*a.shape[:-2], *sizes[:2])}, and is {c.shape}")
         super().multiply(*map(address_of, (a, b, c)), sizes, stream)
 
-    def multiply_host(self, a, b):
-        """Multiply NumPy's arrays, and wait; raises Declined."""
+    def multiply_host(self, a, b, times=1):
+        """Multiply NumPy's arrays, so many times, and wait; raises Declined."""
         held = self._operands(a, b)
-        self.multiply(*held)
+        for _ in range(times):
+            self.multiply(*held)
         self.raise_if_declined()
         return held[2].copy_to_host()
 

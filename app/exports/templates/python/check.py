@@ -1,8 +1,8 @@
 """Multiplies, compares with float64, and times the kernel as the service does: python check.py [M N K [BATCH]].
 
-The exit status is 0 if every element is within the bound. Operands rotate through sets that are together three times
-the last-level cache, so that each launch finds cold caches; what is timed are normal numbers, as the service's. `--module
-NAME` has another module's Gemm checked than tilewise_gemm's.
+The exit status is 0 if every element is within the bound, and C the same once a graph launches the product. Operands
+rotate through sets that are together three times the last-level cache, so that each launch finds cold caches; what is
+timed are normal numbers, as the service's. `--module NAME` has another module's Gemm checked than tilewise_gemm's.
 """
 
 import argparse
@@ -52,7 +52,8 @@ def main():
     generator = np.random.default_rng(42)
     a = operand(generator, *((k, m) if PROBLEM["trans_a"] else (m, k)), batch)
     b = operand(generator, *((n, k) if PROBLEM["trans_b"] else (k, n)), batch)
-    gemm = import_module(asked.module).Gemm()
+    module = import_module(asked.module)
+    gemm, repeated = module.Gemm(), getattr(module, "REPEATED", 0)
     try:
         c = wide(gemm.multiply_host(a, b))
     except OutsideClass as refusal:
@@ -60,14 +61,16 @@ def main():
         return 2
     left = wide(a).swapaxes(1, 2) if PROBLEM["trans_a"] else wide(a)
     right = wide(b).swapaxes(1, 2) if PROBLEM["trans_b"] else wide(b)
+    # Of what comes again and again a graph launches the last one.
+    again = not repeated or np.array_equal(c, wide(gemm.multiply_host(a, b, repeated + 1)))
     error = float(np.max(np.abs(c - left @ right) / (np.abs(left) @ np.abs(right))))
     bound = BOUND["per_k"] * k + BOUND["rounding"]
     seconds = gemm.seconds(*(stored(generator.standard_normal(each.shape)) for each in (a, b)))
-    told = {"m": m, "n": n, "k": k, "batch": batch, "max_scaled": error, "bound": bound, "right": error <= bound}
+    told = {"m": m, "n": n, "k": k, "batch": batch, "max_scaled": error, "bound": bound, "right": error <= bound and again}
     told["median_ms"] = 1e3 * median(seconds) if seconds else None
     told["measured_ms"] = MANIFEST["measured"]["median_ms"]
     print(json.dumps(told))
-    return 0 if error <= bound else 1
+    return 0 if told["right"] else 1
 
 
 if __name__ == "__main__":
