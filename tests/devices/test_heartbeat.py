@@ -16,6 +16,7 @@ from app.devices.slab import Slab
 from app.errors import ChildDied, ChildLost, ChildTimedOut, NoRoom
 from tests.support.devices import child_functions
 from tests.support.devices.child_factory import Making
+from tests.support.waiting import until
 
 
 def until_echo(child: Worker, limit: float) -> float:
@@ -41,10 +42,7 @@ def test_a_stopped_child_is_replaced_within_five_seconds(make: Making, is_idle: 
     before = child.call(child_functions.pid)
     os.kill(before, signal.SIGSTOP)
     if is_idle:
-        limit = time.monotonic() + 5
-        while child.generation < 2:
-            assert time.monotonic() < limit
-            time.sleep(0.01)
+        until(lambda: child.generation >= 2, 5)
     assert until_echo(child, 60) < 5
     assert child.call(child_functions.pid) != before
     assert child.hangs == 1
@@ -64,15 +62,15 @@ def test_a_stopped_child_is_told_of_before_it_is_killed(make: Making) -> None:
     child.call(child_functions.echo, 1)
     assert trouble(child) is None
     os.kill(child.pid or 0, signal.SIGSTOP)
-    limit = time.monotonic() + 1.5
-    while trouble(child) != "its process does not answer":
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    until(lambda: trouble(child) == "its process does not answer", 1.5, each=0.01)
     told = set()
-    while (found := trouble(child)) is not None:
-        told.add(found)
-        time.sleep(0.001)
-    assert told == {"its process does not answer", "its process is being replaced"}
+
+    def is_well() -> bool:
+        told.add(trouble(child))
+        return None in told
+
+    until(is_well, each=0.001)
+    assert told == {"its process does not answer", "its process is being replaced", None}
 
 
 @pytest.mark.slow
@@ -114,9 +112,7 @@ def test_a_child_that_stops_while_it_starts_is_replaced(make: Making) -> None:
     child = make()
     with ThreadPoolExecutor(1) as pool:
         called = pool.submit(child.call, child_functions.echo, 1)
-        while child.pid is None:
-            time.sleep(0.001)
-        os.kill(child.pid, signal.SIGSTOP)
+        os.kill(until(lambda: child.pid or 0, each=0.001), signal.SIGSTOP)
         assert called.result(10) == ("state", 1)
     assert child.hangs == 1
 
@@ -153,10 +149,7 @@ def test_calls_of_a_child_that_cannot_be_killed_are_refused_at_once(
             assert time.monotonic() - started < 0.1
         finally:
             gone.set()
-    limit = time.monotonic() + 10
-    while trouble(child) is not None:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    until(lambda: trouble(child) is None, 10, meanwhile=lambda: trouble(child))
     assert child.call(child_functions.echo, 4) == ("state", 4)
 
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import mmap
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from app.devices.lease import Lease, Priority
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -18,10 +18,7 @@ def lease() -> Iterator[Lease]:
 
 
 def _wait_until_waiting(lease: Lease, count: int) -> None:
-    limit = time.monotonic() + 5
-    while lease.waiting < count:
-        assert time.monotonic() < limit
-        time.sleep(0.001)
+    until(lambda: lease.waiting >= count, 5, each=0.001, meanwhile=lambda: f"{lease.waiting} wait")
 
 
 def _served_in_order(lease: Lease, priorities: list[Priority]) -> list[int]:

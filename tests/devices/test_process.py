@@ -16,6 +16,7 @@ from app.errors import ChildDied, ChildTimedOut, Closing, InternalError, LaunchF
 from tests.support.devices import child_functions
 from tests.support.devices.child_factory import Making
 from tests.support.devices.process_lifetimes import alive, end_and_expect_no_children, start_parent
+from tests.support.waiting import until
 
 
 def test_a_call_runs_in_another_process_with_the_state_of_its_setup(make: Making) -> None:
@@ -128,10 +129,7 @@ def test_a_child_killed_while_idle_is_replaced_without_a_call(make: Making) -> N
     child = make()
     child.call(child_functions.echo, 1)
     child.kill()
-    limit = time.monotonic() + 5
-    while child.generation < 2:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    until(lambda: child.generation >= 2, 5)
     assert child.call(child_functions.echo, 2) == ("state", 2)
 
 
@@ -191,8 +189,7 @@ def test_a_child_killed_while_it_waits_leaves_the_queue(make: Making, lease: Lea
     child.start()
     with lease.held(Priority.PRODUCT), ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(child.call, child_functions.lease_once)
-        while lease.waiting == 0:
-            time.sleep(0.01)
+        until(lambda: lease.waiting, 10)
         child.kill()
         with pytest.raises(ChildDied):
             waiting.result(5)
@@ -287,19 +284,13 @@ def test_calls_wait_for_each_other_and_the_better_priority_goes_first(make: Maki
         child.call(child_functions.sleep, seconds, priority=priority)
         served.append(name)
 
-    def expect_waiting(count: int) -> None:
-        limit = time.monotonic() + 5
-        while child.waiting < count:
-            assert time.monotonic() < limit
-            time.sleep(0.01)
-
     with ThreadPoolExecutor(3) as pool:
         pool.submit(call, "first", Priority.MEASUREMENT, 0.6)
         time.sleep(0.1)
         pool.submit(call, "measurement", Priority.MEASUREMENT, 0.2)
-        expect_waiting(1)
+        until(lambda: child.waiting >= 1, 5, each=0.01)
         pool.submit(call, "product", Priority.PRODUCT, 0.2)
-        expect_waiting(2)
+        until(lambda: child.waiting >= 2, 5, each=0.01)
     assert served == ["first", "product", "measurement"]
 
 

@@ -22,6 +22,7 @@ from app.services.service import Service
 from app.store.records import JobRecord
 from kernels.problem import Problem
 from tests.support.services.service_settings import settings
+from tests.support.waiting import until
 
 
 @contextmanager
@@ -124,10 +125,7 @@ def test_what_is_too_old_leaves_the_disk_though_nobody_comes(tmp_path: Path) -> 
     shelf = ResultStore(tmp_path, 0.05, 2**20)
     shelf.start()
     shelf.put("one", np.zeros(5))
-    until = time.monotonic() + 10
-    while list(tmp_path.iterdir()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    until(lambda: not list(tmp_path.iterdir()), 10)
     shelf.stop()
 
 
@@ -231,10 +229,7 @@ def test_a_job_waits_in_line_and_leaves_it_at_once_when_it_is_cancelled(service:
         for job in (first, second):
             threads.append(threading.Thread(target=results.make, args=(job.id, placed, None, None)))
             threads[-1].start()
-            until = time.monotonic() + 10
-            while len(line) < len(threads):
-                assert time.monotonic() < until
-                time.sleep(0.005)
+            until(lambda: len(line) >= len(threads), 10, each=0.005)
         assert service.jobs.get(second.id).state == "queued"
         service.jobs.cancel(second.id, ANONYMOUS)
         threads[1].join(10)
@@ -252,10 +247,7 @@ def test_a_running_job_that_is_cancelled_before_its_launch_costs_no_child(servic
         thread = threading.Thread(target=results.make, args=(job.id, placed, None, None))
         with held(service):
             thread.start()
-            until = time.monotonic() + 10
-            while service.jobs.get(job.id).state != "running":
-                assert time.monotonic() < until
-                time.sleep(0.005)
+            until(lambda: service.jobs.get(job.id).state == "running", 10, each=0.005)
             asked = service.jobs.cancel(job.id, ANONYMOUS)
             assert (asked.state, asked.cancel_requested) == ("cancelling", True)
         thread.join(30)
@@ -278,10 +270,7 @@ def test_cancelled_job_leaves_the_matrix_it_was_to_replace(service: Service, tmp
         thread = threading.Thread(target=results.make, args=(job.id, placed, None, None))
         with held(service):
             thread.start()
-            until = time.monotonic() + 10
-            while service.jobs.get(job.id).state != "running":
-                assert time.monotonic() < until
-                time.sleep(0.005)
+            until(lambda: service.jobs.get(job.id).state == "running", 10, each=0.005)
             service.jobs.cancel(job.id, ANONYMOUS)
         thread.join(30)
     assert service.jobs.get(job.id).state == "cancelled"

@@ -112,17 +112,19 @@ def at_once(
     queue, first = matmul._batcher._queues["opencl:0"], operands(Problem(1, 1, 1), 1, np.random.default_rng(0))[0]
     threads = [threading.Thread(target=multiply, args=(matmul, Problem(1, 1, 1), first))]
     threads += [threading.Thread(target=multiply, args=(matmul, problem, one, kernel)) for one in ones]
+
+    def all_wait() -> bool:
+        return len(queue) >= 1 + len([one for one in ones if not one.claim.is_cancelled])
+
+    def none_failed() -> None:
+        assert not any(one.error for one in ones if not one.claim.is_cancelled), ones[0].error
+
     with busy(service):
         for number, thread in enumerate(threads):
             thread.start()
-            until = time.monotonic() + 60
-            while number == 0 and not queue._running:
-                assert time.monotonic() < until
-                time.sleep(0.002)
-        while len(queue) < 1 + len([one for one in ones if not one.claim.is_cancelled]):
-            assert not any(one.error for one in ones if not one.claim.is_cancelled), ones[0].error
-            assert time.monotonic() < until
-            time.sleep(0.002)
+            if number == 0:
+                until(lambda: queue._running, 60, each=0.002)
+        until(all_wait, 60, each=0.002, meanwhile=none_failed)
     for thread in threads:
         thread.join(120)
 
@@ -241,8 +243,7 @@ def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Servi
     queue.join(entries[0])
     with ThreadPoolExecutor(2) as pool:
         joining = {entry: pool.submit(queue.join, entry) for entry in entries[1:]}
-        while len(queue) < len(entries):
-            time.sleep(0.002)
+        until(lambda: len(queue) >= len(entries), 10, each=0.002)
         cancelled, other = queue._waiting
         cancelled.token.is_cancelled = True  # as cancel begins, before it asks the queue
         queue.finish([])
@@ -272,7 +273,7 @@ def test_a_worker_is_told_whether_others_wait_for_its_device() -> None:
 
 @pytest.mark.slow
 def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> None:
-    rng, queue, until = np.random.default_rng(SEED), DeviceQueue(service.fleet.unit()), time.monotonic() + 1.5
+    rng, queue, latest = np.random.default_rng(SEED), DeviceQueue(service.fleet.unit()), time.monotonic() + 1.5
     order = MultiplyRequest(Problem(1, 1, 1), None, 0, 0, 0)
 
     def one(claim: CancelToken) -> bool:
@@ -285,7 +286,7 @@ def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> 
         return True
 
     with ThreadPoolExecutor(8) as pool:
-        while time.monotonic() < until:
+        while time.monotonic() < latest:
             claims = [CancelToken() for _ in range(8)]
             made = [pool.submit(one, claim) for claim in claims]
             for claim in claims[1:]:
@@ -309,8 +310,8 @@ def test_a_long_launch_is_broken_off_and_the_next_child_serves_who_waits(
     assert pid is not None
     before, thread = processor_seconds(pid), threading.Thread(target=multiply, args=(matmul, problem, one, "naive"))
     thread.start()
-    while processor_seconds(pid) < before + 0.2 and thread.is_alive():  # the launch itself: asked before, it never is
-        time.sleep(0.001)
+    # Until the launch itself: asked before, it never is.
+    until(lambda: processor_seconds(pid) >= before + 0.2 or not thread.is_alive(), each=0.001)
     other = threading.Thread(target=multiply, args=(matmul, Problem(8, 8, 8), small))
     other.start()
     one.claim.cancel(kill=True)

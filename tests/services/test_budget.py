@@ -17,6 +17,7 @@ from app.store.records import JobRecord
 from app.store.repository import FaultRepository
 from app.tuning.budget import Budget
 from kernels.problem import Problem
+from tests.support.waiting import until
 
 WITHIN = 2.0  # seconds from a cancellation to the job's end
 
@@ -32,9 +33,10 @@ def submit(
 
 
 def wait_for(service: Service, job: JobRecord, phase: str) -> None:
-    while service.jobs.get(job.id).phase != phase:
+    def goes_on() -> None:
         assert service.jobs.get(job.id).state not in ENDED
-        sleep(0.01)
+
+    until(lambda: service.jobs.get(job.id).phase == phase, each=0.01, meanwhile=goes_on)
 
 
 def test_what_no_trial_of_fits_is_refused_with_the_seconds_that_it_takes(service: Service) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -28,6 +27,7 @@ from kernels.problem import Problem
 from tests.support.services import scarce_memory, small_pieces
 from tests.support.services.service_settings import settings
 from tests.support.services.small_pieces import PIECE
+from tests.support.waiting import until
 
 STAMP = 0x1234567812345678
 LONG = Problem(LARGE // 4 + 2, 1, 1)  # A and C are large, B is one number
@@ -84,8 +84,7 @@ def landing(service: Service) -> Iterator[tuple[OperandBuffers, ChunkedTransfer]
 
 def held(service: Service, unit: Unit) -> tuple[int, ...]:
     """What a device has; after it was told what is gone."""
-    while any(thread.name == "forgetting" for thread in threading.enumerate()):
-        time.sleep(0.001)
+    until(lambda: not any(thread.name == "forgetting" for thread in threading.enumerate()), each=0.001)
     assert unit in service.fleet.units
     found: tuple[int, ...] = unit.products.call(scarce_memory.passing)
     return found
@@ -173,8 +172,7 @@ def test_a_result_is_gone_with_the_child_that_made_it(two: Service) -> None:
         passage.download_next()
         generation = passage.unit.products.generation
         passage.unit.products.kill()
-        while passage.unit.products.generation == generation:
-            time.sleep(0.005)
+        until(lambda: passage.unit.products.generation != generation, 10, each=0.005)
         with pytest.raises(ChildDied, match="is gone with the process"):
             passage.download_next()
 

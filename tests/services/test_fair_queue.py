@@ -6,9 +6,7 @@ import random
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,6 +17,7 @@ from app.services.matmul.service import MatmulService
 from app.services.principal import Principal
 from app.services.service import Service
 from kernels.problem import Problem
+from tests.support.waiting import until
 
 
 def entry(principal: str, queue: Any = None) -> QueuedProduct:
@@ -83,18 +82,11 @@ def test_a_full_queue_of_one_principal_lets_anothers_product_through(service: Se
     assert queue.try_lead(entry("blocker", queue))
     with ThreadPoolExecutor(48) as pool:
         many = [pool.submit(make, Principal("many")) for _ in range(40)]
-        waits_until(lambda: len(queue) == 41)
+        until(lambda: len(queue) == 41, 30, each=0.005)
         one = pool.submit(make, Principal("one"))
-        waits_until(lambda: len(queue) == 42)
+        until(lambda: len(queue) == 42, 30, each=0.005)
         queue.finish([])
         for each in (*many, one):
             each.result()
     assert Counter(order) == {"many": 40, "one": 1}
     assert order.index("one") <= 2  # launches of another principal that went before it
-
-
-def waits_until(is_so: Callable[[], bool]) -> None:
-    until = monotonic() + 30
-    while not is_so():
-        assert monotonic() < until
-        sleep(0.005)

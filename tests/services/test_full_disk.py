@@ -21,9 +21,10 @@ from app.tuning.budget import Budget
 from kernels.problem import Problem
 
 FULL: Final = """
-import json, resource, sys, threading, time
+import json, resource, sys, threading
 from pathlib import Path
 from tests.support.services.service_settings import settings
+from tests.support.waiting import until
 from app.errors import StoreFailed
 from app.main import opened
 from app.services.principal import ANONYMOUS
@@ -33,12 +34,6 @@ from kernels.problem import Problem
 
 folder, size = Path(sys.argv[1]), Problem(40, 41, 42)
 order = TuneSpec((size,), kernels=("tiled",), budget=Budget(seconds=60.0))
-
-def until(holds):
-    end = time.monotonic() + 100
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 def limit(nbytes):  # what a file may grow to: a write beyond it fails, as one to a full disk does
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))

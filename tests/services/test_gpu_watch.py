@@ -28,6 +28,7 @@ from app.services.health.gpus import GpuWatch
 from app.store.database import Database, migrate
 from tests.support.devices import child_functions
 from tests.support.kernels.devices import H200
+from tests.support.waiting import until
 
 CDLL_FOUND = find_library("nvidia-ml") is not None
 UUID = "GPU-1"
@@ -77,8 +78,7 @@ def test_xid_that_condemns_cordons_the_device_and_ends_what_runs(unit: Unit, tmp
     watching, cordons, _ = watch(unit, tmp_path, GpuReading(UUID, (79,)))
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(unit.products.call, child_functions.sleep, 60)
-        while not unit.products._calls._holder:  # type: ignore[attr-defined]
-            time.sleep(0.01)
+        until(lambda: unit.products._calls._holder, 10)  # type: ignore[attr-defined]
         time.sleep(0.2)
         watching.look(0)
         with pytest.raises(ChildDied, match="killed since Xid 79: the GPU has fallen off the bus") as failure:
@@ -123,12 +123,17 @@ def test_driver_that_does_not_answer_is_a_warning_and_asked_again(
     stopping = threading.Event()
     thread = threading.Thread(target=watching.run, args=(stopping,))
     told = set()
+
+    def has_read() -> bool:
+        told.update(watching.warnings.values())
+        return bool(watching.readings)
+
     thread.start()
-    while not watching.readings:
-        told |= set(watching.warnings.values())
-        time.sleep(0.001)
-    stopping.set()
-    thread.join()
+    try:
+        until(has_read, each=0.001)
+    finally:
+        stopping.set()
+        thread.join()
     assert told <= {("its driver does not tell of its health",), ()}
     assert watching.warnings == {unit.device.id: ()}
 

@@ -24,6 +24,7 @@ from app.services.service import Service
 from app.worker.serving import product
 from kernels.problem import Problem
 from tests.support.services import scarce_memory
+from tests.support.waiting import until
 
 CLOSE = {"float32": 1e-3, "float64": 1e-11}
 
@@ -35,10 +36,7 @@ def _emptied(service: Service) -> Iterator[None]:
     for resident, _ in service.matrices.list(ANONYMOUS, limit=1000):
         service.matrices.delete(ANONYMOUS, resident.name)
     assert service.fleet.slab.lent_bytes == 0
-    until = time.monotonic() + 20
-    while kept_keys(service):
-        assert time.monotonic() < until, "copies of matrices that are gone stay on the device"
-        time.sleep(0.05)
+    until(lambda: not kept_keys(service), 20, meanwhile=lambda: "copies of matrices that are gone stay on the device")
 
 
 def kept_keys(service: Service) -> tuple[int, ...]:
@@ -148,8 +146,7 @@ def test_a_killed_child_is_given_its_matrices_again(service: Service) -> None:
         pid = products.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        while products.pid in {pid, None}:
-            time.sleep(0.01)
+        until(lambda pid=pid: products.pid not in {pid, None}, 20)  # type: ignore[misc]
         for _ in range(2):
             np.testing.assert_allclose(times(service, "a", b)[0], a, rtol=1e-6)
         assert products.pid != pid

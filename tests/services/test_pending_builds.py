@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +18,7 @@ from app.services.service import Service
 from kernels import CATALOGUE
 from kernels.problem import Problem
 from tests.services.test_batching import busy, multiply, operands
+from tests.support.waiting import until
 
 PROBLEMS = [Problem(m, n, k, trans_b=True) for m in (5, 20, 40) for n in (6, 24, 45) for k in (3, 30)]
 
@@ -44,10 +44,7 @@ def test_two_classes_are_built_and_the_lowest_kernel_makes_what_comes_meanwhile(
     with busy(service):
         for thread in threads:
             thread.start()
-        until = time.monotonic() + 60
-        while len(queue) < len(threads):
-            assert time.monotonic() < until
-            time.sleep(0.002)
+        until(lambda: len(queue) >= len(threads), 60, each=0.002)
     for thread in threads:
         thread.join(120)
     for one in ones:

@@ -21,6 +21,7 @@ from tests.support.services.faulty_kernels import (
 )
 from tests.support.services.running_service import Client, product, readiness_once, settled, started
 from tests.support.started_services import compiling_alone
+from tests.support.waiting import until
 
 PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start
 OTHER = Problem(801, 802, 803)  # of one that is verified at its first use, and large enough for register_tiled
@@ -227,10 +228,8 @@ def test_what_fails_twice_is_stored_and_not_tried_at_the_next_start(
     break_kernels(monkeypatch, {"register_tiled": WILD_KERNEL})
     with started(tmp_path) as (client, service):
         readiness_once(client, settled)
-        device, end = service.fleet.unit().device, time.monotonic() + 60
-        while any(entry.launch for entry in service.quarantine.entries(device)):
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        device = service.fleet.unit().device
+        until(lambda: not any(entry.launch for entry in service.quarantine.entries(device)), 60, each=0.1)
     with started(tmp_path) as (client, service):
         told = readiness_once(client, settled)
         assert (told["status"], told["verified"]) == ("degraded", 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,6 +26,7 @@ from app.store.repository import (
 from kernels.problem import Problem
 from tests.support.services.service_settings import settings
 from tests.support.store.stored_records import MODEL, TRIAL, add_job, add_trial, best, fault, job, miss, promote, trial
+from tests.support.waiting import until
 
 pytest_plugins = ("tests.support.store.databases",)
 
@@ -144,7 +144,4 @@ def test_the_service_prunes_by_itself(tmp_path: Path, monkeypatch: pytest.Monkey
     few = settings(tmp_path).model_copy(update={"devices": "none", "jobs_kept": 1})
     with opened(few, "the tests") as service:
         ended(service.database, "a", "b")
-        until = time.monotonic() + 60
-        while jobs(service.database) != ["b"]:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: jobs(service.database) == ["b"], 60)

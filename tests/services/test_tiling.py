@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
-from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -35,6 +34,7 @@ from kernels.problem import Problem
 from tests.services.test_async_products import keeping
 from tests.support.kernels.devices import H200
 from tests.support.services.service_settings import settings
+from tests.support.waiting import until
 
 LIMIT = 2**20
 LARGE = Problem(700, 600, 300)
@@ -242,10 +242,7 @@ def test_an_idle_device_keeps_nothing_of_a_product(small: Service, monkeypatch: 
 
 def await_dropped(service: Service) -> None:
     """Wait until the worker has nothing left of tiles."""
-    until = monotonic() + 30
-    while service.fleet.unit().products.call(held_panels):
-        assert monotonic() < until
-        sleep(0.01)
+    until(lambda: not service.fleet.unit().products.call(held_panels), 30, each=0.01)
 
 
 def test_a_cancelled_one_ends_at_the_next_tile(small: Service) -> None:

@@ -24,6 +24,7 @@ from app.worker.measuring.trial import FixtureKey
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.services.faulty_kernels import ENDLESS, RIGHT, WILD, naive
+from tests.support.waiting import until
 
 PROBLEM = Problem(64, 48, 80)
 
@@ -131,14 +132,16 @@ def test_child_killed_from_outside_again_costs_one_trial_and_is_no_fault(room: R
     assert isinstance(room.attempt(RIGHT), Measured)
     pids: list[int] = []
 
+    def new_pid() -> int:
+        pid = room.unit.trials.pid
+        is_new = pid not in pids and room.unit.trials.generation > len(pids) + before
+        return pid if pid is not None and is_new else 0
+
     def kill_each() -> None:
-        while len(pids) < 2:
-            pid = room.unit.trials.pid
-            if pid is not None and pid not in pids and room.unit.trials.generation > len(pids) + before:
-                pids.append(pid)
-                sleep(0.2)
-                os.kill(pid, signal.SIGKILL)
-            sleep(0.01)
+        for _ in range(2):
+            pids.append(until(new_pid, each=0.01))
+            sleep(0.2)
+            os.kill(pids[-1], signal.SIGKILL)
 
     before = room.unit.trials.generation - 1
     killer = threading.Thread(target=kill_each)

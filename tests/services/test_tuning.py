@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -283,8 +283,7 @@ def test_a_running_job_is_cancelled_within_one_trial(service: Service) -> None:
     job = service.tuning.submit(order(64, trials=None, seconds=60.0), ANONYMOUS)
     first = threading.Event()
     unsubscribe = service.jobs.subscribe(job.id, first.set)
-    while service.jobs.get(job.id).state == "queued":
-        sleep(0.02)
+    until(lambda: service.jobs.get(job.id).state != "queued")
     first.wait(20)
     asked = monotonic()
     service.jobs.cancel(job.id, ANONYMOUS)
@@ -317,8 +316,7 @@ def test_a_product_is_served_while_a_tune_runs(service: Service) -> None:
 @pytest.mark.rotating
 def test_a_killed_trial_child_costs_one_trial(service: Service) -> None:
     job = service.tuning.submit(order(30, trials=4), ANONYMOUS)
-    while not service.jobs.trials(job_id=job.id):
-        sleep(0.02)
+    until(lambda: service.jobs.trials(job_id=job.id))
     service.fleet.unit().trials.kill()
     ended = finish(service, job)
     assert ended.state == "succeeded"
@@ -354,8 +352,7 @@ def test_an_unknown_job_is_named(service: Service) -> None:
 def test_a_stopped_service_resumes_its_job_without_repeating_a_trial(tmp_path: Path) -> None:
     with opened(settings(tmp_path), "the first") as first:
         job = first.tuning.submit(order(33, trials=10), ANONYMOUS)
-        while len(first.jobs.trials(job_id=job.id)) < 4:
-            sleep(0.02)
+        until(lambda: len(first.jobs.trials(job_id=job.id)) >= 4)
     with opened(settings(tmp_path), "the second") as second:
         before = second.jobs.trials(job_id=job.id)
         ended = finish(second, second.jobs.get(job.id))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from app.cli.spawn import Started, started
+from tests.support.waiting import until
 from tilewise import Client
 
 STARTING: Final = 120.0  # seconds at most until every default is verified
@@ -32,9 +32,6 @@ def settled(data_dir: Path, key: str | None = None, **settings: str) -> Iterator
     with ExitStack() as stack:
         with compiling_alone():
             running = stack.enter_context(started(data_dir, devices="opencl", **settings))
-            until = time.monotonic() + STARTING
             with Client(running.url, key=key) as client:
-                while client.readiness().pending:
-                    assert time.monotonic() < until, running.log.read_text()
-                    time.sleep(0.05)
+                until(lambda: not client.readiness().pending, STARTING, each=0.05, meanwhile=running.log.read_text)
         yield running

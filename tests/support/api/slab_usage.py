@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.waiting import until
 
 
 def metric(client: httpx.Client, name: str) -> float:
@@ -14,11 +14,9 @@ def metric(client: httpx.Client, name: str) -> float:
 
 
 def all_given_back(client: httpx.Client) -> bool:
-    """Whether the slab lends nothing, within a minute; what it lends for longer is told."""
-    until = time.monotonic() + 60
-    while lent := metric(client, "tilewise_slab_lent_bytes"):
-        if time.monotonic() > until:
-            print(f"{lent} bytes of the slab are lent")
-            return False
-        time.sleep(0.02)
-    return True
+    """Whether the slab lends nothing: waited for a minute, and a failure that says what it lends for longer."""
+
+    def lent() -> float:
+        return metric(client, "tilewise_slab_lent_bytes")
+
+    return until(lambda: not lent(), 60, meanwhile=lambda: f"{lent():g} bytes of the slab are lent")

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from tests.support.waiting import until
 
 
 def alive(pid: int) -> bool:
@@ -25,15 +26,6 @@ def processor_seconds(pid: int) -> float:
     """What all threads of a process have taken of the processors."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def gone_within(pids: list[int], seconds: float) -> bool:
-    limit = time.monotonic() + seconds
-    while any(alive(pid) for pid in pids):
-        if time.monotonic() > limit:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def pids_of_children(parent: subprocess.Popen[str]) -> list[int]:
@@ -53,7 +45,7 @@ def end_and_expect_no_children(parent: subprocess.Popen[str], number: signal.Sig
     parent.send_signal(number)
     parent.wait(5)
     try:
-        assert gone_within(pids, 2.0)
+        until(lambda: not any(map(alive, pids)), 2.0, each=0.01, meanwhile=lambda: [*filter(alive, pids)])
     finally:
         for pid in pids:
             with suppress(ProcessLookupError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from app.services.matmul.buffers import Product
 from app.services.service import Service
 from kernels.problem import Problem
 from tests.support.services.service_settings import settings
+from tests.support.waiting import until
 
 
 class Client:
@@ -56,10 +56,14 @@ def started(folder: Path) -> Iterator[tuple[Client, Service]]:
 
 def readiness_once(client: Client, holds: Callable[[dict[str, Any]], bool], seconds: float = 90.0) -> dict[str, Any]:
     """What GET /health/ready says once something holds for it."""
-    end = time.monotonic() + seconds
-    while not holds(told := dict(client.get("/health/ready").json())):
-        assert time.monotonic() < end, told
-        time.sleep(0.05)
+    told: dict[str, Any] = {}
+
+    def asked() -> bool:
+        nonlocal told
+        told = dict(client.get("/health/ready").json())
+        return holds(told)
+
+    until(asked, seconds, each=0.05, meanwhile=lambda: told)
     return told
 
 

@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from sqlalchemy.orm import Session
 
 from app.store.database import Database, migrate, open_database
 from app.store.tables import Base
+from tests.support.waiting import until
 
 _STARTING = 60.0  # seconds
 
@@ -92,16 +92,19 @@ def _free_port() -> int:
 
 
 def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + _STARTING
-    while True:
+    def answers() -> bool:
         try:
             psycopg.connect(f"{url}/postgres", connect_timeout=5).close()
         except psycopg.OperationalError:
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        else:
-            return
+            return False
+        return True
+
+    def logged() -> str:
+        told = log.read_text()
+        assert server.poll() is None, told
+        return told
+
+    until(answers, _STARTING, each=0.05, meanwhile=logged)
 
 
 @pytest.fixture(scope="session")
