@@ -69,6 +69,11 @@ class Compilers:
         """Seconds that a compilation may take now: several times the slowest that was seen."""
         return _FIRST if self._slowest is None else max(_LEAST, _SLOWER * self._slowest)
 
+    @property
+    def pids(self) -> list[int]:
+        """The ids of the processes that there are now."""
+        return [child.pid for child in self._children if child.pid is not None]
+
     def of(self, owner: str) -> BuildCompilers:
         """These compilers as a device shares them with others: builds of several owners are compiled in turn."""
         return _SharedCompilers(self, owner)

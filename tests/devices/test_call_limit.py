@@ -118,7 +118,9 @@ class Deaf(threading.Condition):
         return super().wait(timeout) and timeout is None
 
 
-def test_who_waits_for_a_process_sees_it_though_the_notification_was_lost(make: Making) -> None:
+def test_who_waits_for_a_process_sees_it_though_the_notification_was_lost(
+    make: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
     child, until = make(), monotonic() + 20
-    child._changed = Deaf()
+    monkeypatch.setattr(child, "_changed", Deaf())
     assert child.call(child_functions.echo, 1, until=lambda: CallLimit(until, until)) == ("state", 1)

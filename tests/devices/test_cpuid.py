@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from app.devices.opencl.pocl import cpuid
 from app.devices.opencl.pocl.cpuid import Registers, decode, from_system, processor
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="CPUID is x86's")
@@ -42,22 +41,24 @@ def test_cpuid_agrees_with_the_system() -> None:
     assert found.name == told.name
 
 
-def test_code_runs_from_a_file_in_memory_too() -> None:
-    with cpuid._in_memory_file(cpuid._CPUID.ljust(64, b"\xcc") + cpuid._XGETBV) as address:
-        assert decode(cpuid._cpuid_at(address), cpuid._xgetbv_at(address + 64)) == processor()
-
-
-def test_cpuinfo_is_read_where_no_memory_may_be_executed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a system answers that makes nothing executable: mprotect and mmap fail."""
-
+@pytest.mark.parametrize(
+    ("refused", "source"),
+    [
+        pytest.param({"mprotect"}, "CPUID", id="a-file-in-memory-is-executed"),
+        pytest.param({"mprotect", "mmap"}, "/proc/cpuinfo", id="nothing-is-executed"),
+    ],
+)
+def test_where_the_system_makes_no_memory_executable_another_way_is_found(
+    monkeypatch: pytest.MonkeyPatch, refused: set[str], source: str
+) -> None:
     class Refusing(ctypes.CDLL):
         def __getattr__(self, name: str) -> Any:
+            if name not in refused:
+                return super().__getattr__(name)
             if name == "mprotect":
                 return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(lambda *_: -1)
-            if name == "mmap":
-                kinds = [ctypes.c_void_p, ctypes.c_size_t, *([ctypes.c_int] * 3), ctypes.c_long]
-                return ctypes.CFUNCTYPE(ctypes.c_void_p, *kinds)(lambda *_: -1 & (1 << 64) - 1)
-            return super().__getattr__(name)
+            kinds = [ctypes.c_void_p, ctypes.c_size_t, *([ctypes.c_int] * 3), ctypes.c_long]
+            return ctypes.CFUNCTYPE(ctypes.c_void_p, *kinds)(lambda *_: -1 & (1 << 64) - 1)
 
     before = processor()
     monkeypatch.setattr(ctypes, "CDLL", Refusing)
@@ -68,7 +69,7 @@ def test_cpuinfo_is_read_where_no_memory_may_be_executed(monkeypatch: pytest.Mon
         processor.cache_clear()
     assert found is not None
     assert before is not None
-    assert found.source == "/proc/cpuinfo"
+    assert found.source == source
     assert found.features == before.features
 
 

@@ -100,12 +100,12 @@ class TestCuda(Contract):
         launch = planned("tiled", problem, backend)
         program, sets = backend.compile(launch.build), rotation(backend, problem, 3)
         backend.time(program, launch, sets, GRAPH)
-        kept = dict(backend._clock._graphs)
+        kept = backend.graphs
         backend.time(program, launch, sets, GRAPH)
-        assert backend._clock._graphs == kept
+        assert backend.graphs == kept
         for count in range(4, 60):
             backend.time(program, launch, (sets * 20)[:count], GRAPH)
-        assert len(backend._clock._graphs) == 32
+        assert len(backend.graphs) == 32
 
     @pytest.mark.parametrize("trans_b", [False, True])
     @pytest.mark.parametrize(("dtype", "precision"), VENDOR_CLASSES)

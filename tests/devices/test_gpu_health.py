@@ -184,4 +184,4 @@ def test_gpu_that_appears_later_is_read_then() -> None:
 def test_structure_of_events_is_the_librarys() -> None:
     from app.devices.cuda import nvml_health  # noqa: PLC0415 - its own structure
 
-    assert ctypes.sizeof(nvml_health._EventData) == 32
+    assert ctypes.sizeof(nvml_health.EventData) == 32

@@ -63,7 +63,7 @@ def test_a_stopped_child_is_told_of_before_it_is_killed(make: Making) -> None:
     assert trouble(child) is None
     os.kill(child.pid or 0, signal.SIGSTOP)
     until(lambda: trouble(child) == "its process does not answer", 1.5, each=0.01)
-    told = set()
+    told = set[str | None]()
 
     def is_well() -> bool:
         told.add(trouble(child))

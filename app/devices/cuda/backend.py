@@ -89,6 +89,11 @@ class CudaBackend(OverlappedStreams):
             self._cublas, self.vendor = _cublas()
             self._clock = LaunchTimer(self.device.limits, lambda nbytes: self.allocate(nbytes).handle)
 
+    @property
+    def graphs(self) -> tuple[Any, ...]:
+        """The graphs of timed launches that are kept, the one used last at the end."""
+        return self._clock.graphs
+
     def upload(self, array: Array) -> Buffer:
         """Copy a C-contiguous array into fresh device memory."""
         buffer = self.allocate(array.nbytes)

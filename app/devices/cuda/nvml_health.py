@@ -22,7 +22,7 @@ _SLOWDOWN: Final = 1  # NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
 _AT_ONCE: Final = 64  # events that are taken in one look
 
 
-class _EventData(ctypes.Structure):
+class EventData(ctypes.Structure):
     """nvmlEventData_t."""
 
     _fields_ = (
@@ -72,7 +72,7 @@ class NvmlHealth:
         until = monotonic() + seconds
         while self._set is not None and sum(map(len, found.values())) < _AT_ONCE:
             left = 0 if found else max(0, int(1000 * (until - monotonic())))
-            data = _EventData()
+            data = EventData()
             if self._call("nvmlEventSetWait_v2", self._set, ctypes.byref(data), ctypes.c_uint(left)):
                 break
             uuid = next((gpu.uuid for gpu in self._gpus.values() if gpu.handle.value == data.device), None)

@@ -49,6 +49,11 @@ class LaunchTimer:
         self._stream: Any = None
         self._graphs: OrderedDict[tuple[object, ...], tuple[Any, object]] = OrderedDict()
 
+    @property
+    def graphs(self) -> tuple[Any, ...]:
+        """The graphs that are kept, the one used last at the end."""
+        return tuple(graph for graph, _ in self._graphs.values())
+
     def seconds(
         self, policy: str, launches: Sequence[Launch], what: object, key: tuple[object, ...], around: Around
     ) -> list[float]:
