@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from app.devices.process import PendingCall
+from app.devices.slab import SlabRegion
 from app.errors import DeviceCordoned
 from app.services.health import host, status, verification
 from app.services.health.status import told
@@ -176,7 +177,8 @@ def test_two_wrong_verification_products_cordon_the_device(tmp_path: Path, monke
 
             def finish(ended: Callable[[], Any]) -> Any:
                 result = ended()
-                np.frombuffer(service.fleet.slab._map, np.uint32)[request.c // 4 + 77] ^= 1 << 20
+                c = SlabRegion(request.c, request.problem.c_bytes)
+                np.frombuffer(service.fleet.slab.view(c), np.uint32)[77] ^= 1 << 20
                 return result
 
             return pending and pending.then(finish)

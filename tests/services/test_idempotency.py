@@ -11,6 +11,7 @@ from time import monotonic
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.orm import Session
 
 from app.errors import KeyInUse, KeyReused, StoreFailed
 from app.services.jobs import idempotency
@@ -24,11 +25,20 @@ from app.store.repository import JobRepository
 SAME = fingerprint("POST", "/tune", b"", b"{}")
 
 
+def store(folder: Path) -> str:
+    return f"sqlite:///{folder / 'keys.db'}"
+
+
+def write(folder: Path, work: Callable[[Session], object]) -> None:
+    """Run a transaction on the store, as another of its users."""
+    with open_database(store(folder)) as database:
+        database.write(work)
+
+
 @contextmanager
 def keys(folder: Path, ttl: float = 60, clock: Callable[[], float] = monotonic) -> Iterator[Idempotency]:
-    url = f"sqlite:///{folder / 'keys.db'}"
-    migrate(url)
-    with open_database(url) as database:
+    migrate(store(folder))
+    with open_database(store(folder)) as database:
         idempotency = Idempotency(database, ttl, clock)
         idempotency.start()
         yield idempotency
@@ -68,15 +78,13 @@ def test_what_came_to_nothing_may_be_tried_again(tmp_path: Path) -> None:
         begun(idempotency)
 
 
-def noted(idempotency: Idempotency, attempt: IdempotentRequest, state: str) -> str:
+def noted(folder: Path, attempt: IdempotentRequest, state: str) -> str:
     """Have the attempt make a job, which stands as it is said to."""
     job = new_job("matmul", {})
-    idempotency._database.write(lambda session: JobRepository(session).add(job))
-    idempotency._database.write(lambda session: attempt.record_job(session, job.id))
+    write(folder, lambda session: JobRepository(session).add(job))
+    write(folder, lambda session: attempt.record_job(session, job.id))
     if state != job.state:
-        idempotency._database.write(
-            lambda session: JobRepository(session).finish(job.id, state, None, None, job.created_at)
-        )
+        write(folder, lambda session: JobRepository(session).finish(job.id, state, None, None, job.created_at))
     return job.id
 
 
@@ -84,7 +92,7 @@ def test_an_error_is_the_first_answer_where_there_was_a_job(tmp_path: Path) -> N
     with keys(tmp_path) as idempotency:
         for key, state in (("failed", "failed"), ("made", "succeeded")):
             attempt = begun(idempotency, key)
-            noted(idempotency, attempt, state)
+            noted(tmp_path, attempt, state)
             idempotency.failed(attempt, 422, {"content-type": "x/y"}, "{}")
             known = idempotency.claim(ANONYMOUS, key, SAME)
             assert isinstance(known, AnswerRecord)
@@ -100,7 +108,7 @@ def test_a_key_that_is_given_up_is_free_unless_its_job_came_to_something(
     with keys(tmp_path) as idempotency:
         for key, stands in (("ended", state), ("under way", "queued")):
             attempt = begun(idempotency, key)
-            job_id = noted(idempotency, attempt, stands)
+            job_id = noted(tmp_path, attempt, stands)
             idempotency.given_up(attempt)
             known = idempotency.claim(ANONYMOUS, key, SAME)
             if key == "ended" and free:
@@ -111,22 +119,21 @@ def test_a_key_that_is_given_up_is_free_unless_its_job_came_to_something(
 
 
 @contextmanager
-def failing(idempotency: Idempotency, change: str) -> Iterator[None]:
+def failing(folder: Path, change: str) -> Iterator[None]:
     """The database takes no such change of an answer."""
-    write = idempotency._database.write
     fault = f"CREATE TRIGGER fault BEFORE {change} ON answers BEGIN SELECT a_function_that_is_not_there(); END"
-    write(lambda session: session.execute(text(fault)))
+    write(folder, lambda session: session.execute(text(fault)))
     try:
         yield
     finally:
-        write(lambda session: session.execute(text("DROP TRIGGER fault")))
+        write(folder, lambda session: session.execute(text("DROP TRIGGER fault")))
 
 
 def test_an_answer_that_cannot_be_written_leaves_the_key_to_its_job(tmp_path: Path) -> None:
     with keys(tmp_path) as idempotency:
         attempt = begun(idempotency)
-        job_id = noted(idempotency, attempt, "queued")
-        with failing(idempotency, "UPDATE"), pytest.raises(StoreFailed):
+        job_id = noted(tmp_path, attempt, "queued")
+        with failing(tmp_path, "UPDATE"), pytest.raises(StoreFailed):
             idempotency.answered(attempt, 202, {}, "{}")
         known = idempotency.claim(ANONYMOUS, "k", SAME)
     assert isinstance(known, AnswerRecord)
@@ -136,7 +143,7 @@ def test_an_answer_that_cannot_be_written_leaves_the_key_to_its_job(tmp_path: Pa
 def test_failed_request_frees_its_key_though_unwritten(tmp_path: Path) -> None:
     with keys(tmp_path) as idempotency:
         attempt = begun(idempotency)
-        with failing(idempotency, "DELETE"), pytest.raises(StoreFailed):
+        with failing(tmp_path, "DELETE"), pytest.raises(StoreFailed):
             idempotency.given_up(attempt)
         again = idempotency.claim(ANONYMOUS, "k", fingerprint("POST", "/tune", b"", b"[]"))
         assert isinstance(again, IdempotentRequest)
@@ -181,8 +188,8 @@ def test_a_restart_keeps_answers_and_jobs_and_forgets_what_made_neither(tmp_path
         begun(idempotency, "nothing")
         idempotency.answered(begun(idempotency, "answer"), 202, {}, "{}")
         attempt, job = begun(idempotency, "job"), new_job("tune", {})
-        idempotency._database.write(lambda session: JobRepository(session).add(job))
-        idempotency._database.write(lambda session: attempt.record_job(session, job.id))
+        write(tmp_path, lambda session: JobRepository(session).add(job))
+        write(tmp_path, lambda session: attempt.record_job(session, job.id))
     with keys(tmp_path) as idempotency:
         begun(idempotency, "nothing")
         answer, made = (idempotency.claim(ANONYMOUS, key, SAME) for key in ("answer", "job"))

@@ -24,13 +24,19 @@ def released() -> list[int]:
 
 
 @pytest.fixture
-def matrices(released: list[int]) -> Iterator[ResidentMatrices]:
-    """Sixteen pages, of which one owner may keep eight, in five matrices."""
+def slab() -> Iterator[Slab]:
+    """Sixteen pages."""
     slab = Slab(16 * PAGE)
+    yield slab
+    slab.close()
+
+
+@pytest.fixture
+def matrices(slab: Slab, released: list[int]) -> ResidentMatrices:
+    """One owner may keep eight pages, in five matrices."""
     matrices = ResidentMatrices(slab, MatrixQuota(8 * PAGE, 5), released.append)
     slab.reclaim = matrices.evict_for
-    yield matrices
-    slab.close()
+    return matrices
 
 
 def put(
@@ -51,7 +57,7 @@ def names(matrices: ResidentMatrices, owner: Principal = ME) -> list[str]:
     return [resident.name for resident, _ in matrices.list(owner)]
 
 
-def test_what_is_put_is_there_until_it_is_deleted(matrices: ResidentMatrices, released: list[int]) -> None:
+def test_what_is_put_is_there_until_it_is_deleted(matrices: ResidentMatrices, slab: Slab, released: list[int]) -> None:
     kept = put(matrices, "w", 2)
     with matrices.pin(ME, "w") as found:
         assert found == kept
@@ -60,16 +66,16 @@ def test_what_is_put_is_there_until_it_is_deleted(matrices: ResidentMatrices, re
     matrices.delete(ME, "w")
     with pytest.raises(UnknownMatrix):
         matrices.get(ME, "w")
-    assert (released, matrices.counts().count, matrices._slab.lent_bytes) == ([kept.key], 0, 0)
+    assert (released, matrices.counts().count, slab.lent_bytes) == ([kept.key], 0, 0)
 
 
-def test_what_does_not_arrive_leaves_nothing(matrices: ResidentMatrices, released: list[int]) -> None:
+def test_what_does_not_arrive_leaves_nothing(matrices: ResidentMatrices, slab: Slab, released: list[int]) -> None:
     old = put(matrices, "w")
     with pytest.raises(OSError, match="gone"), matrices.reserve(ME, "w", "float64", (8, 8)) as draft:
         raise OSError("the client is gone")
     assert matrices.get(ME, "w")[0] == old
     assert released == [draft.resident.key]
-    assert matrices._slab.lent_bytes == PAGE
+    assert slab.lent_bytes == PAGE
     put(matrices, "x", 7)
 
 
@@ -87,10 +93,10 @@ def test_a_replaced_matrix_stays_as_it_was_for_who_uses_it(matrices: ResidentMat
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 101, "ä", ".", ".."])
-def test_a_name_is_refused_before_anything_is_lent(matrices: ResidentMatrices, name: str) -> None:
+def test_a_name_is_refused_before_anything_is_lent(matrices: ResidentMatrices, slab: Slab, name: str) -> None:
     with pytest.raises(Invalid), matrices.reserve(ME, name, "float32", (1, 1)):
         pass
-    assert matrices._slab.lent_bytes == 0
+    assert slab.lent_bytes == 0
 
 
 def test_owners_see_and_fill_what_is_theirs_alone(matrices: ResidentMatrices) -> None:
@@ -109,7 +115,7 @@ def test_pages_are_by_name(matrices: ResidentMatrices) -> None:
     assert [[resident.name for resident, _ in page] for page in pages] == [["a", "b"], ["c", "d"], ["e"], []]
 
 
-def test_over_the_quota_is_refused_with_the_figures(matrices: ResidentMatrices) -> None:
+def test_over_the_quota_is_refused_with_the_figures(matrices: ResidentMatrices, slab: Slab) -> None:
     put(matrices, "a", 6)
     with pytest.raises(QuotaExceeded) as refused:
         put(matrices, "b", 3)
@@ -117,7 +123,7 @@ def test_over_the_quota_is_refused_with_the_figures(matrices: ResidentMatrices) 
     with pytest.raises(TooLarge):
         put(matrices, "b", 9)
     put(matrices, "a", 8)
-    assert matrices._slab.lent_bytes == 8 * PAGE
+    assert slab.lent_bytes == 8 * PAGE
     matrices.delete(ME, "a")
     for name in "vwxyz":
         put(matrices, name)
@@ -164,8 +170,9 @@ def test_evictable_matrices_give_way_to_their_owners_quota(matrices: ResidentMat
     assert matrices.get(ME, "used")
 
 
-def test_evictable_matrices_give_way_to_whoever_wants_the_slab(matrices: ResidentMatrices, released: list[int]) -> None:
-    slab = matrices._slab
+def test_evictable_matrices_give_way_to_whoever_wants_the_slab(
+    matrices: ResidentMatrices, slab: Slab, released: list[int]
+) -> None:
     kept = [put(matrices, name, 2, evictable=name != "stays") for name in ("lone", "stays", "new")]
     with pytest.raises(NoRoom):
         slab.lend(15 * PAGE)
@@ -181,16 +188,18 @@ def test_evictable_matrices_give_way_to_whoever_wants_the_slab(matrices: Residen
     assert names(matrices) == ["stays"]
 
 
-def test_the_least_recently_used_of_those_that_make_room_goes(matrices: ResidentMatrices, released: list[int]) -> None:
+def test_the_least_recently_used_of_those_that_make_room_goes(
+    matrices: ResidentMatrices, slab: Slab, released: list[int]
+) -> None:
     kept = [put(matrices, name, 2, evictable=True) for name in ("a", "b", "c", "d")]
     with matrices.pin(ME, "a"):
         pass
-    matrices._slab.lend(8 * PAGE)
-    matrices._slab.lend(2 * PAGE)
+    slab.lend(8 * PAGE)
+    slab.lend(2 * PAGE)
     assert released == [kept[1].key]
-    matrices._slab.lend(4 * PAGE)
+    slab.lend(4 * PAGE)
     assert released == [kept[1].key, kept[2].key, kept[3].key]
-    matrices._slab.lend(2 * PAGE)
+    slab.lend(2 * PAGE)
     assert names(matrices) == []
 
 

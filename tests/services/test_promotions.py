@@ -11,7 +11,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.orm import Session
 
+from app.services.best import transfer_records
 from app.services.best.lookup import BestConfigs
+from app.services.best.transfer_records import TunedFamily, WinnerTimes
 from app.services.jobs.service import new_job
 from app.services.service import Service
 from app.services.sharing.best import SharedBestConfigs
@@ -114,14 +116,14 @@ def test_who_shares_a_store_answers_what_is_promoted_before_it_has_learned_from_
     tuned, (asked,) = shapes(dice, 30), shapes(dice, 1)  # too few for settings that hold
     bests = SharedBestConfigs.load(service.fleet, service.database)
     learned, may_learn = list[int](), threading.Event()
-    learn = BestConfigs._learn
+    learn = WinnerTimes.promoted
 
-    def slowly(self: BestConfigs, records: Sequence[BestRecord]) -> None:
+    def slowly(self: WinnerTimes, records: Sequence[BestRecord]) -> None:
         assert may_learn.wait(30)
         learn(self, records)
         learned.append(len(records))
 
-    monkeypatch.setattr(BestConfigs, "_learn", slowly)
+    monkeypatch.setattr(WinnerTimes, "promoted", slowly)
     with bests.learning():
         for record in promoted(service, dice, tuned):
             bests.promoted([record])
@@ -135,13 +137,14 @@ def test_who_shares_a_store_answers_what_is_promoted_before_it_has_learned_from_
 def test_many_tuned_shapes_are_not_learned_from_anew_at_each_promotion(
     service: Service, device: Device, dice: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learned, learn = [0], Transfer._learn
+    learned = [0]
 
-    def counted(transfer: Transfer) -> TransferSettings:
-        learned[0] += 1
-        return learn(transfer)
+    class Counted(Transfer):
+        def _learn(self) -> TransferSettings:
+            learned[0] += 1
+            return super()._learn()
 
-    monkeypatch.setattr(Transfer, "_learn", counted)
+    monkeypatch.setattr(transfer_records, "Transfer", Counted)
     records = [best(measured(device, problem, tile=dice.choice(TILES))) for problem in shapes(dice, 160)]
     bests = BestConfigs(service.fleet, records[:80])
     before = learned[0]
@@ -152,26 +155,26 @@ def test_many_tuned_shapes_are_not_learned_from_anew_at_each_promotion(
 
 
 def test_a_best_that_is_deleted_while_it_is_learned_from_is_told_of_no_more(
-    service: Service, dice: random.Random, monkeypatch: pytest.MonkeyPatch
+    service: Service, dice: random.Random
 ) -> None:
     (tuned,) = shapes(dice, 1)
     near = replace(tuned, m=tuned.m + 1)
-    bests, families = BestConfigs(service.fleet), BestConfigs._families
     (record,) = promoted(service, dice, [tuned])
+
+    class Slow(BestConfigs):
+        def _families(self, changed: set[tuple[str, str]]) -> dict[tuple[str, str], TunedFamily]:
+            found = super()._families(changed)
+            if deleting.ident is None:
+                deleting.start()
+                until(lambda: self.record(record.device_model, tuned) is None)
+            return found
+
+    bests = Slow(service.fleet)
     deleting = threading.Thread(target=bests.deleted, args=(record.device_model, tuned))
-
-    def slow(self: BestConfigs, changed: set[tuple[str, str]]) -> object:
-        found = families(self, changed)
-        if deleting.ident is None:
-            deleting.start()
-            until(lambda: bests.record(record.device_model, tuned) is None)
-        return found
-
-    monkeypatch.setattr(BestConfigs, "_families", slow)
     bests.promoted([record])
     deleting.join(30)
-    assert bests.answer(near).match == "default"
-    assert not bests._snapshot.families
+    answer = bests.answer(near)
+    assert (answer.match, answer.expected_loss) == ("default", None), "nothing is known of the family"
 
 
 def test_what_was_missed_is_taken_and_nothing_else_is_read(

@@ -68,7 +68,7 @@ def test_tiles_whose_panels_come_in_slices_of_k_are_right(
         for size in ((340, 300) if trans_a else (300, 340))
     )
     walk = Walk(walk_pairs(inner, outer, (inner[0][:64], inner[0][64:])), ((128, 128, 256), (256, 256)))
-    monkeypatch.setitem(small.matmul.memory._known, problem, tiles_of(problem, walk))
+    monkeypatch.setattr(small.matmul.memory, "tiles", lambda asked: tiles_of(asked, walk))
     worker = small.fleet.unit().products
     assert made(small, problem).tiles == 4 * 4 + 1
     before = worker.call(counted_sums)

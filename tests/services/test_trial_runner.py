@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from time import monotonic, sleep
@@ -18,6 +18,7 @@ from app.devices.fleet import Unit, open_fleet
 from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed, WrongResult
 from app.observability.job_traces import JobTraces, chrome_trace
 from app.observability.request_context import entered
+from app.services.tuning import trial_runner
 from app.services.tuning.trial_runner import Interrupted, TrialRunner, kind_of
 from app.tuning.outcome import Measured, Outcome, Rejected
 from app.worker.measuring.trial import FixtureKey
@@ -38,12 +39,12 @@ def unit(binaries: Path) -> Iterator[Unit]:
 class Room:
     """A runner, with a switch that interrupts it and a list of the phases that it said begin."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: Unit, interrupted: Callable[[], bool] | None = None) -> None:
         self.stopped = threading.Event()
         self.phases: list[str] = []
         self.unit = unit
         bench = FixtureKey("0123abcd", PROBLEM, 7)
-        self.runner = TrialRunner(unit, bench, self.stopped.is_set, self.phases.append)
+        self.runner = TrialRunner(unit, bench, interrupted or self.stopped.is_set, self.phases.append)
 
     def attempt(self, body: str) -> Outcome:
         return self.runner.attempt(naive(self.unit, PROBLEM, body), None)
@@ -189,20 +190,23 @@ def test_contenders_are_sampled_in_turn_with_phases_told_once(room: Room) -> Non
     assert room.phases == ["preparing", "search", "finals"]
 
 
-def test_long_rounds_are_asked_for_a_few_at_a_time_and_interrupted_between(room: Room) -> None:
-    launch = naive(room.unit, PROBLEM)
-    outcome = room.runner.attempt(launch, None)
-    assert isinstance(outcome, Measured)
-    room.runner._seconds[launch.kernel, launch.config] = 0.4
-    whole = room.runner.sample([launch], 5)
-    assert [len(seconds) for seconds in whole.seconds] == [5]
-    looks: list[int] = []
+def test_long_rounds_are_asked_for_a_few_at_a_time_and_interrupted_between(
+    unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, is_whole = list[int](), True
 
     def interrupted() -> bool:
         looks.append(1)
-        return len(looks) > 2
+        return not is_whole and len(looks) > 2
 
-    room.runner._interrupted = interrupted
+    room, launch = Room(unit, interrupted), naive(unit, PROBLEM)
+    outcome = room.runner.attempt(launch, None)
+    assert isinstance(outcome, Measured)
+    monkeypatch.setattr(trial_runner, "_PATIENCE", 2.5 * outcome.timing.median_ms / 1e3)  # seconds of two rounds
+    whole = room.runner.sample([launch], 5)
+    assert [len(seconds) for seconds in whole.seconds] == [5]
+    looks.clear()
+    is_whole = False
     with pytest.raises(Interrupted):
         room.runner.sample([launch], 5)
     assert len(looks) == 3
