@@ -111,12 +111,12 @@ def test_a_tuned_shape_is_no_longer_wanted(tuned: Tuned) -> None:
 
 def test_what_other_shapes_took_is_known_before_the_search(tuned: Tuned) -> None:
     room = tuned.room
-    (known,) = room.attempts(room.job(NEAR))._task().known["tiled"]
+    (known,) = room.attempts(room.job(NEAR)).task().known["tiled"]
     assert known.distance == log2(4)
     assert {*known.seconds} >= {*CONFIGS}
     assert all(0 < seconds < 1 for seconds in known.seconds.values())
     transposed = room.job(replace(PROBLEM, trans_a=True))
-    assert room.attempts(transposed)._task().known == {"naive": [], "tiled": []}
+    assert room.attempts(transposed).task().known == {"naive": [], "tiled": []}
 
 
 @pytest.mark.slow

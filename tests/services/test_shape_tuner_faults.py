@@ -124,7 +124,7 @@ def test_a_config_that_failed_is_not_tried_again_where_it_would_fail_again(
     assert first[str(BAD)] == stage
     assert first[str(GOOD)] == "measured"
     assert [(fault.kind, fault.stage, fault.config) for fault in room.faults()] == [(kind, stage, BAD)]
-    refused = [room.attempts(room.job(problem))._task().refused["tiled"] for problem in (PROBLEM, OTHER, TRANSPOSED)]
+    refused = [room.attempts(room.job(problem)).task().refused["tiled"] for problem in (PROBLEM, OTHER, TRANSPOSED)]
     assert [BAD in configs for configs in refused] == [True, *elsewhere]
 
 

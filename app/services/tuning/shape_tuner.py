@@ -128,7 +128,7 @@ class ShapeTuner:
         self.progress.resumed(len(self._saved))
         best = None
         try:
-            for step in tuner.tune(self._task(), self._runner, self._budget, [outcome_of(row) for row in self._saved]):
+            for step in tuner.tune(self.task(), self._runner, self._budget, [outcome_of(row) for row in self._saved]):
                 if isinstance(step, FinalReport):
                     best = self._conclude(step)
                 else:
@@ -157,7 +157,8 @@ class ShapeTuner:
         TrialRepository(session).drop(row.id for row in mine if row.id is not None and row.stage == FORECAST)
         return [row for row in mine if row.stage != FORECAST]
 
-    def _task(self) -> tuner.Task:
+    def task(self) -> tuner.Task:
+        """What the search is given: the kernels, what is known of other shapes, and the configs that are refused."""
         device = self.unit.device
         where = self._kernels, self.unit, self.problem
         tried = [(row.kernel, row.config) for row in self._saved]
