@@ -46,6 +46,11 @@ class PriorityLock:
         """How many wait for their turn; the holder is not counted."""
         return len(self._queue)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody has the turn."""
+        return self._holder is not None
+
     def queue(self, priority: Priority) -> LeaseTicket:
         """Enqueue a ticket and return at once. Every ticket must leave, also without having been served."""
         ticket = LeaseTicket(priority, threading.Event())

@@ -115,4 +115,4 @@ def test_whatever_comes_and_goes_the_account_is_even_at_the_end() -> None:
     assert all(numbered)
     assert numbered
     assert inside.waiting == 0
-    assert not any((inside._waiting.total(), inside._bytes.total(), inside._devices.total()))
+    assert not any((*inside.slab_bytes.values(), *inside.device_bytes.values()))

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
+from app.devices.lease import Priority
+from app.devices.process import Worker
 from app.dtypes import Array
 from app.errors import Cancelled, NoResult, TooLarge
 from app.main import opened
@@ -54,9 +56,10 @@ def held(service: Service) -> Iterator[None]:
     """The device is busy with somebody else's product."""
     entered, leave = threading.Event(), threading.Event()
     child = service.fleet.unit().products
+    assert isinstance(child, Worker)
 
     def hold() -> None:
-        with child._calls.held(0):  # type: ignore[attr-defined]
+        with child.calls.held(Priority.PRODUCT):
             entered.set()
             leave.wait(30)
 
@@ -197,8 +200,9 @@ def test_cancellations_are_forgotten_once_their_jobs_are_over(service: Service, 
             assert not service.jobs.is_cancelled(job.id)
             service.jobs.cancel(job.id, ANONYMOUS)
             assert not service.jobs.is_cancelled(job.id)
-    assert not service.jobs._active
-    assert not service.jobs._cancelled
+    kept = service.jobs.kept
+    assert not kept["active"]
+    assert not kept["cancelled"]
 
 
 def test_an_error_is_the_jobs_error(service: Service, tmp_path: Path) -> None:
@@ -222,7 +226,7 @@ def test_a_disk_that_does_not_take_the_result_is_the_jobs_error(service: Service
 
 @pytest.mark.slow
 def test_a_job_waits_in_line_and_leaves_it_at_once_when_it_is_cancelled(service: Service, tmp_path: Path) -> None:
-    line = service.matmul._batcher._queues["opencl:0"]
+    line = service.matmul.batcher.queue(service.fleet.unit())
     with keeping(service, tmp_path) as results, service.matmul.reserve(Problem(3, 4, 5)) as placed, held(service):
         first, second = results.create(placed), results.create(placed)
         threads = []

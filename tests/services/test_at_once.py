@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.devices.lease import Priority
-from app.devices.process import PendingCall
+from app.devices.process import PendingCall, Worker
 from app.services.best.quarantine import QuarantinedConfig
 from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.matmul.service import AT_ONCE
@@ -99,7 +99,8 @@ def test_a_device_that_is_busy_otherwise_is_not_waited_for(known: Service) -> No
     with placed(known) as placement:
         with unit.lease.held(Priority.MEASUREMENT):
             assert begun(known, placement) is None
-        with unit.products._calls.held(Priority.CHECK):  # type: ignore[attr-defined]
+        assert isinstance(unit.products, Worker)
+        with unit.products.calls.held(Priority.CHECK):
             assert begun(known, placement) is None
         call = begun(known, placement)
         assert call is not None

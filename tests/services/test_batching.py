@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from app.devices.lease import Priority
+from app.devices.process import Worker
 from app.dtypes import Array
 from app.errors import Cancelled, TilewiseError
 from app.services.matmul import batching, device_queue
-from app.services.matmul.batching import WAIT, BatchCostModel, DynamicBatcher
+from app.services.matmul.batching import WAIT, BatchCostModel
 from app.services.matmul.buffers import Product
 from app.services.matmul.device_queue import CancelToken, DeviceQueue, QueuedProduct
 from app.services.matmul.service import MatmulService
@@ -59,20 +60,19 @@ class One:
 
 @pytest.fixture
 def matmul(service: Service) -> MatmulService:
-    made = MatmulService(
-        service.fleet, service.best, service.matmul._quarantine, service.misses, queue=99, max_bytes=2**25, vendor=False
-    )
-    made._batcher = DynamicBatcher(service.fleet.units, Eager(), made.device_cache, 64)
-    return made
+    parts = service.fleet, service.best, service.quarantine, service.misses
+    return MatmulService(*parts, queue=99, max_bytes=2**25, vendor=False, max_batch=64, costs=Eager())
 
 
 @contextmanager
 def busy(service: Service) -> Iterator[None]:
     """The device is at somebody else's work inside the block."""
     entered, leave = threading.Event(), threading.Event()
+    worker = service.fleet.unit().products
+    assert isinstance(worker, Worker)
 
     def hold() -> None:
-        with service.fleet.unit().products._calls.held(Priority.PRODUCT):  # type: ignore[attr-defined]
+        with worker.calls.held(Priority.PRODUCT):
             entered.set()
             leave.wait(60)
 
@@ -109,7 +109,8 @@ def at_once(
     service: Service, matmul: MatmulService, problem: Problem, ones: list[One], kernel: str | None = None
 ) -> None:
     """Ask for all of them while the device is busy: they wait in queue behind a product of another problem."""
-    queue, first = matmul._batcher._queues["opencl:0"], operands(Problem(1, 1, 1), 1, np.random.default_rng(0))[0]
+    queue = matmul.batcher.queue(service.fleet.unit())
+    first = operands(Problem(1, 1, 1), 1, np.random.default_rng(0))[0]
     threads = [threading.Thread(target=multiply, args=(matmul, Problem(1, 1, 1), first))]
     threads += [threading.Thread(target=multiply, args=(matmul, problem, one, kernel)) for one in ones]
 
@@ -123,7 +124,7 @@ def at_once(
         for number, thread in enumerate(threads):
             thread.start()
             if number == 0:
-                until(lambda: queue._running, 60, each=0.002)
+                until(lambda: len(queue), 60, each=0.002)
         until(all_wait, 60, each=0.002, meanwhile=none_failed)
     for thread in threads:
         thread.join(120)
@@ -242,14 +243,15 @@ def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Servi
     entries = [QueuedProduct(queue, order, claim, False, threading.Event()) for claim in claims]
     queue.join(entries[0])
     with ThreadPoolExecutor(2) as pool:
-        joining = {entry: pool.submit(queue.join, entry) for entry in entries[1:]}
-        until(lambda: len(queue) >= len(entries), 10, each=0.002)
-        cancelled, other = queue._waiting
-        cancelled.token.is_cancelled = True  # as cancel begins, before it asks the queue
+        cancelled = pool.submit(queue.join, entries[1])
+        until(lambda: len(queue) == 2, 10, each=0.002)
+        other = pool.submit(queue.join, entries[2])
+        until(lambda: len(queue) == 3, 10, each=0.002)
+        claims[1].is_cancelled = True  # as cancel begins, before it asks the queue
         queue.finish([])
-        joining[other].result(5)
+        other.result(5)
         with pytest.raises(Cancelled):
-            joining[cancelled].result(5)
+            cancelled.result(5)
     queue.finish([])
     assert len(queue) == 0
 
@@ -349,12 +351,11 @@ class TestRates:
         rates.learn("opencl:0", self.problem, 1, spent(2e-5), 5e-4)
         assert self.best(rates, service) == 16
 
-    def test_a_first_call_that_compiled_is_not_taken_for_what_calls_cost(self) -> None:
-        rates = BatchCostModel()
+    def test_a_first_call_that_compiled_is_not_taken_for_what_calls_cost(self, service: Service) -> None:
+        device, rates, kernel = service.fleet.unit().device, BatchCostModel(), 1e-6
         for seconds in (5.0, 2.1e-5):
-            rates.learn("opencl:0", self.problem, 1, spent(1e-6, 1e-5), seconds)
-        known = rates._alone["opencl:0", self.problem]
-        assert known.call < 1e-6
+            rates.learn(device.id, self.problem, 1, spent(kernel, 1e-5), seconds)
+        assert rates.forecast(device, None, self.problem, self.problem.bytes) < kernel + 1e-6
 
     def test_a_forecast_counts_what_is_to_be_copied(self, service: Service) -> None:
         device, rates = service.fleet.unit().device, BatchCostModel()

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from app.services.matmul.device_queue import CancelToken, DeviceQueue, FairQueue, QueuedProduct
+from app.services.matmul.device_queue import CancelToken, FairQueue, QueuedProduct
 from app.services.matmul.service import MatmulService
 from app.services.principal import Principal
 from app.services.service import Service
@@ -67,11 +67,9 @@ def test_what_was_taken_back_goes_first() -> None:
 
 
 def test_a_full_queue_of_one_principal_lets_anothers_product_through(service: Service) -> None:
-    quarantine = service.matmul._quarantine
-    matmul = MatmulService(
-        service.fleet, service.best, quarantine, service.misses, queue=99, max_bytes=2**25, vendor=False
-    )
-    queue: DeviceQueue = matmul._batcher._queues[service.fleet.unit().device.id]
+    parts = service.fleet, service.best, service.quarantine, service.misses
+    matmul = MatmulService(*parts, queue=99, max_bytes=2**25, vendor=False)
+    queue = matmul.batcher.queue(service.fleet.unit())
     order: list[str] = []
 
     def make(principal: Principal) -> None:

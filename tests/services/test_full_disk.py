@@ -47,7 +47,7 @@ with opened(settings(folder), "the test") as service:
         product = service.results.create(placed)
         until(lambda: jobs.trials(job_id=job.id))
         limit(next(folder.rglob("*.db-wal")).stat().st_size)
-        until(lambda: not service.tuning._running)
+        until(lambda: not service.tuning.kept)
         service.results.make(product.id, placed, None, None)
     told["full"] = [jobs.get(each.id).state for each in (job, product)]
     try:

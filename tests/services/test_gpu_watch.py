@@ -76,9 +76,11 @@ def watch(unit: Unit, folder: Path, *readings: GpuReading | DeviceError) -> tupl
 @pytest.mark.rotating
 def test_xid_that_condemns_cordons_the_device_and_ends_what_runs(unit: Unit, tmp_path: Path) -> None:
     watching, cordons, _ = watch(unit, tmp_path, GpuReading(UUID, (79,)))
+    products = unit.products
+    assert isinstance(products, Worker)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(unit.products.call, child_functions.sleep, 60)
-        until(lambda: unit.products._calls._holder, 10)  # type: ignore[attr-defined]
+        running = pool.submit(products.call, child_functions.sleep, 60)
+        until(lambda: products.calls.is_held, 10)
         time.sleep(0.2)
         watching.look(0)
         with pytest.raises(ChildDied, match="killed since Xid 79: the GPU has fallen off the bus") as failure:
@@ -122,7 +124,7 @@ def test_driver_that_does_not_answer_is_a_warning_and_asked_again(
     watching, _, _ = watch(unit, tmp_path, DeviceError("it hangs"), GpuReading(UUID, celsius=40.0))
     stopping = threading.Event()
     thread = threading.Thread(target=watching.run, args=(stopping,))
-    told = set()
+    told = set[tuple[str, ...]]()
 
     def has_read() -> bool:
         told.update(watching.warnings.values())

@@ -26,9 +26,8 @@ PROBLEMS = [Problem(m, n, k, trans_b=True) for m in (5, 20, 40) for n in (6, 24,
 @pytest.fixture
 def matmul(service: Service) -> MatmulService:
     """Products of a service that knows of no class that is built."""
-    return MatmulService(
-        service.fleet, service.best, service.matmul._quarantine, service.misses, queue=99, max_bytes=2**25, vendor=False
-    )
+    parts = service.fleet, service.best, service.quarantine, service.misses
+    return MatmulService(*parts, queue=99, max_bytes=2**25, vendor=False)
 
 
 @pytest.mark.slow
@@ -40,7 +39,7 @@ def test_two_classes_are_built_and_the_lowest_kernel_makes_what_comes_meanwhile(
         threading.Thread(target=multiply, args=(matmul, problem, one))
         for problem, one in zip(PROBLEMS, ones, strict=True)
     ]
-    queue = matmul._batcher._queues["opencl:0"]
+    queue = matmul.batcher.queue(service.fleet.unit())
     with busy(service):
         for thread in threads:
             thread.start()

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from app.errors import Unsupported
-from app.services.matmul.batching import DynamicBatcher
 from app.services.matmul.buffers import Product
 from app.services.matmul.service import MatmulService
 from app.services.principal import ANONYMOUS
@@ -102,7 +101,7 @@ def test_a_declined_product_is_made_strictly_and_says_why(emulating: Service) ->
         assert (made.kernel, made.precision, made.declined) == (strict.kernel, "strict", REASONS[4])
     assert multiply(emulating.matmul, PROBLEM).precision == "emulated"
     unit = emulating.fleet.unit()
-    assert emulating.matmul._quarantine.holds(unit.device, "tiled", emulating.best.answer(PROBLEM).config) is None
+    assert emulating.quarantine.holds(unit.device, "tiled", emulating.best.answer(PROBLEM).config) is None
 
 
 @pytest.mark.slow
@@ -142,9 +141,8 @@ def test_a_declined_product_leaves_no_result_resident(emulating: Service) -> Non
 
 @pytest.mark.rotating
 def test_products_made_together_are_made_alone_where_one_is_declined(emulating: Service) -> None:
-    quarantine, fleet = emulating.matmul._quarantine, emulating.fleet
-    matmul = MatmulService(fleet, emulating.best, quarantine, emulating.misses, queue=99, max_bytes=2**25, vendor=False)
-    matmul._batcher = DynamicBatcher(fleet.units, Eager(), matmul.device_cache, 64)
+    parts = emulating.fleet, emulating.best, emulating.quarantine, emulating.misses
+    matmul = MatmulService(*parts, queue=99, max_bytes=2**25, vendor=False, max_batch=64, costs=Eager())
     multiply(matmul, PROBLEM)
     made: list[tuple[bool, Product]] = []
 

@@ -166,7 +166,7 @@ def test_small_product_that_kills_its_child_is_left_to_the_kernel_below(
         break_kernels(monkeypatch, {chosen: WILD_KERNEL})
         service.best.changed()
         answer = service.best.answer(SMALL, "opencl:0")
-        service.matmul._builds.learn(service.fleet.unit("opencl:0"), answer.launch)  # as if one had been made
+        service.matmul.builds.learn(service.fleet.unit("opencl:0"), answer.launch)  # as if one had been made
         with service.matmul.reserve(SMALL) as placed:
             placed.a[...], placed.b[...] = 1, 1
             begun = service.matmul.begin(placed, "opencl:0", time.perf_counter())

@@ -133,12 +133,11 @@ def test_a_product_takes_the_device_that_ends_it_first(pair: Service) -> None:
         multiplied(pair, 64, device)
     with ThreadPoolExecutor(2) as pool:
         large = pool.submit(multiplied, pair, 1024, ONE)
-        until(lambda: pair.matmul._batcher.waiting(pair.fleet.unit(ONE)) or large.done())
+        until(lambda: pair.matmul.batcher.waiting(pair.fleet.unit(ONE)) or large.done())
         if not large.done():
             assert multiplied(pair, 64) == OTHER
         assert large.result(60) == ONE
 
 
 def test_jobs_leave_nothing_behind(pair: Service) -> None:
-    until(lambda: not len(pair.tuning._queues))
-    until(lambda: not pair.tuning._running and not pair.tuning._known)
+    until(lambda: not pair.tuning.kept, meanwhile=lambda: pair.tuning.kept)

@@ -160,7 +160,7 @@ def test_a_job_of_listed_configs_tries_them_and_the_defaults_alone(service: Serv
     listed = [("tiled", CATALOGUE["tiled"].space.config({"BM": 8, "BN": 16, "BK": 8}))]
     configs = tuple(ListedConfig(*one) for one in listed)
     spec = TuneSpec((problem,), kernels=("tiled",), strategy="exhaustive", configs=configs)
-    job = service.tuning._create(normalize(spec, service.fleet), "listed", ANONYMOUS)
+    job = service.tuning.submit(spec, ANONYMOUS)
     assert finish(service, job).state == "succeeded"
     tried = {(trial.kernel, trial.config) for trial in service.jobs.trials(job_id=job.id) if trial.kernel != "vendor"}
     defaults = {(name, CATALOGUE[name].default(problem, device)) for name in ("naive", "tiled")}

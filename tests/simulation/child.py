@@ -114,7 +114,7 @@ class SimulatedProcess:
     def _serve(self) -> None:
         try:
             link = WorkerLink(cast("Channel", self._theirs), self.deadline_page, self._flag)
-            worker_main._serve(cast("Channel", self._theirs), link)
+            worker_main.serve(cast("Channel", self._theirs), link)
         except (EOFError, OSError):
             pass
 

@@ -27,7 +27,7 @@ from app.errors import Cancelled, DeviceError, LaunchFailed, NoRoom, OverShare, 
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
-from app.services.matmul.batching import BatchCostModel, DynamicBatcher
+from app.services.matmul.batching import BatchCostModel
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.device_queue import CancelToken
 from app.services.matmul.service import MatmulService
@@ -88,6 +88,11 @@ class World:
     slab: Slab = field(init=False)
     lease: OrderlyLease = field(init=False)
     unit: Unit = field(init=False)
+    workers: tuple[Worker, Worker] = field(init=False)
+    fleet: Fleet = field(init=False)
+    quarantine: Quarantine = field(init=False)
+    best: BestConfigs = field(init=False)
+    misses: MissCounter = field(init=False)
     matmul: MatmulService = field(init=False)
     outcomes: Counter[str] = field(default_factory=Counter)
     user: str | None = None  # who is on the device
@@ -104,23 +109,22 @@ class World:
         made = processes(self.simulation, self.processes.append)
         self.stack.enter_context(patch.object(worker_module, "WorkerProcess", made))
         products, trials = (Worker(name, set_up, (name,), lease=self.lease) for name in ("products", "trials"))
-        self.unit = Unit(_DEVICE, Vendor(None, "none"), self.lease, products, trials, cast("Any", None))
-        fleet, nowhere = Fleet((self.unit,), self.slab), cast("Any", None)
-        quarantine = Quarantine(nowhere)
-        best = BestConfigs(fleet, quarantine=quarantine)
+        self.workers, nowhere = (products, trials), cast("Any", None)
+        self.unit = Unit(_DEVICE, Vendor(None, "none"), self.lease, products, trials, nowhere)
+        self.fleet = Fleet((self.unit,), self.slab)
+        self.quarantine, self.misses = Quarantine(nowhere), MissCounter(nowhere)
+        self.best = BestConfigs(self.fleet, quarantine=self.quarantine)
         self.matmul = MatmulService(
-            fleet,
-            best,
-            quarantine,
-            MissCounter(nowhere),
+            self.fleet,
+            self.best,
+            self.quarantine,
+            self.misses,
             queue=rng.choice((2, 6, 99)),
             max_bytes=2**20,
             vendor=False,
             share=rng.choice((1.0, 0.5)),
-            max_batch=8,
-        )
-        self.matmul._batcher = DynamicBatcher(
-            fleet.units, Eager(self.simulation.clock), self.matmul.device_cache, rng.choice((1, 8))
+            max_batch=rng.choice((1, 8)),
+            costs=Eager(self.simulation.clock),
         )
 
     def compute(self, link: WorkerLink, orders: tuple[MultiplyRequest, ...], launch: Launch | None) -> MultiplyResult:
@@ -243,12 +247,12 @@ class World:
         """Expect that nothing is held any more."""
         admission = self.matmul.admission
         assert admission.waiting == 0, "places are held"
-        assert not any(admission._bytes.values()), "bytes are held"
-        assert not any(admission._devices.values()), "bytes of the device are held"
+        assert not any(admission.slab_bytes.values()), "bytes are held"
+        assert not any(admission.device_bytes.values()), "bytes of the device are held"
         assert self.slab.lent_bytes == 0, "the slab is lent"
-        assert self.matmul._batcher.waiting(self.unit) == 0, "the queue is not empty"
-        for lock in (self.lease, self.unit.products._calls, self.unit.trials._calls):  # type: ignore[attr-defined]
-            assert lock._holder is None, "a turn is held"
+        assert self.matmul.batcher.waiting(self.unit) == 0, "the queue is not empty"
+        for lock in (self.lease, *(worker.calls for worker in self.workers)):
+            assert not lock.is_held, "a turn is held"
             assert not lock.waiting, "somebody waits for a turn"
         assert self.user is None, "the device is in use"
 

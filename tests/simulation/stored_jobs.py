@@ -202,10 +202,8 @@ class JobWorld(World):
         results.start()
         idempotency = Idempotency(database, 3600.0)
         idempotency.start()
-        context = TuningContext(database, jobs, self.matmul._best, self.matmul._quarantine)
-        tuning = TuningService(
-            context, self.matmul._fleet, self.matmul._selector._misses, lambda _unit, _stop: nowhere, queue=3
-        )
+        context = TuningContext(database, jobs, self.best, self.quarantine)
+        tuning = TuningService(context, self.fleet, self.misses, lambda _unit, _stop: nowhere, queue=3)
         tuning.start()
         self.services = Services(jobs, results, idempotency, tuning)
 
@@ -353,11 +351,8 @@ class JobWorld(World):
 
     def _expect_forgotten(self) -> None:
         """Expect nothing to be kept of jobs that have ended."""
-        jobs, tuning = self.services.jobs, self.services.tuning
-        kept = {name: getattr(jobs, name) for name in ("_followers", "_times", "_active", "_cancelled")}
-        kept |= {"_running": tuning._running, "_known": tuning._known, "_waiting": jobs._ends._waiting}
+        kept = {**self.services.jobs.kept, "tuning": self.services.tuning.kept}
         assert not any(kept.values()), f"something is kept of jobs that have ended: {kept}"
-        assert not len(tuning._queues), "a job is queued"
 
 
 def run(seed: int) -> tuple[Simulation, Counter[str]]:

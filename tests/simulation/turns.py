@@ -94,7 +94,7 @@ class Turns:
             self.seen.clear()
             job_id = self.queue.take(self.simulation.rng.choice((None, 0.05)))
             if job_id is None:
-                if self.queue._closed:
+                if self.queue.is_closed:
                     return
                 continue
             assert job_id not in self.taken, "a job is given twice"
@@ -129,7 +129,7 @@ def run(seed: int) -> tuple[Simulation, Counter[str]]:
         simulation.spawn(world.taker, "taker")
         simulation.spawn(partial(world.close, putters), "closer")
         simulation.run()
-        assert world.lease._holder is None, "the lease is held"
+        assert not world.lease.is_held, "the lease is held"
         assert not world.lease.waiting, "somebody waits for the lease"
         assert sorted(world.put) == sorted(world.taken), "a job is lost"
     world.outcomes["jobs taken"] = len(world.taken)

@@ -31,7 +31,8 @@ class Worker:
     It starts at `start` or the first call, has `starting` seconds for its setup, and ends with this process, whatever
     that dies of. A child that is killed, dies or hangs is replaced in the background. One that does not end of its kill
     is lost: calls raise ChildLost until it has ended, and `on_lost` is told the event of that end. `descriptors` are
-    open in it under the same numbers; `lease` is the device's, which the functions take through their Link.
+    open in it under the same numbers; `lease` is the device's, which the functions take through their Link. `calls`
+    is the queue in which calls wait for their turn.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Worker:
         self.hangs = self.kills_from_outside = 0
         self._setup, self._arguments, self._starting = setup, arguments, starting
         self._descriptors, self._lease, self._sandbox = descriptors, lease, sandbox
-        self._calls, self._changed = CallQueue(), threading.Condition()
+        self.calls, self._changed = CallQueue(), threading.Condition()
         self._state = "idle"  # idle, wanted, starting, ready, ending; closed at the end
         self._failure: TilewiseError | None = None
         self._refusal: TilewiseError | None = None
@@ -89,11 +90,11 @@ class Worker:
     @property
     def waiting(self) -> int:
         """How many calls wait for their turn."""
-        return self._calls.waiting
+        return self.calls.waiting
 
     def tell_waiting(self, *, others: bool) -> None:
         """Have the call that runs see whether others wait for its end elsewhere; until told, they are taken to."""
-        self._calls.tell(others=others)
+        self.calls.tell(others=others)
 
     def start(self, until: Until = never) -> None:
         """Wait until the worker is ready; raises as its setup did, or ChildDied, ChildTimedOut, Closing, Stopped."""
@@ -133,12 +134,12 @@ class Worker:
     @contextmanager
     def _turn(self, priority: Priority, until: Until) -> Iterator[None]:
         """Hold the worker's call lock inside the block; raises Stopped if it is not acquired in time."""
-        ticket = self._calls.queue(priority)
+        ticket = self.calls.queue(priority)
         try:
             wait(ticket.granted.wait, until)
             yield
         finally:
-            self._calls.leave(ticket)
+            self.calls.leave(ticket)
 
     def begin(
         self,
@@ -151,12 +152,12 @@ class Worker:
 
         None if the worker or the device is in use or waited for, or there is no process.
         """
-        turn = self._calls.try_acquire(priority)
+        turn = self.calls.try_acquire(priority)
         if turn is None:
             return None
         run = self._lock_ready_process()
         if run is None:
-            self._calls.leave(turn)
+            self.calls.leave(turn)
             return None
         call = RemoteCall(self.name, run, self._lease, priority)
         with ExitStack() as stack, suppress(TilewiseError):
@@ -185,7 +186,7 @@ class Worker:
     def _release(self, call: RemoteCall, run: WorkerProcess, turn: LeaseTicket) -> None:
         call.close()
         run.using.release()
-        self._calls.leave(turn)
+        self.calls.leave(turn)
 
     def kill(self) -> None:
         """Kill the process with everything it started; it is replaced."""
@@ -307,12 +308,12 @@ class Worker:
     def _supervise(self) -> None:
         page_fd = os.memfd_create("tilewise-board")
         os.ftruncate(page_fd, PAGE)
-        self._calls.page = deadline_page = DeadlinePage(page_fd)
+        self.calls.page = deadline_page = DeadlinePage(page_fd)
         try:
             while self._await_request():
                 self._run_process(deadline_page, page_fd)
         finally:
-            self._calls.page = None  # which has a descriptor of its own
+            self.calls.page = None  # which has a descriptor of its own
             os.close(page_fd)
 
     def _await_request(self) -> bool:

@@ -316,7 +316,7 @@ def main() -> None:
         failure = _confine(pickle.loads(channel.recv_bytes()))  # noqa: S301 - the parent wrote it
         _watch_lifeline(lifeline)
         heartbeat.start(page)
-        _serve(channel, link, failure)
+        serve(channel, link, failure)
     except (EOFError, OSError):
         pass  # the parent closed the connection, or died
     finally:
@@ -351,7 +351,7 @@ def _watch_lifeline(lifeline: int) -> None:
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
 
-def _serve(channel: Channel, link: WorkerLink, failure: TilewiseError | None = None) -> None:
+def serve(channel: Channel, link: WorkerLink, failure: TilewiseError | None = None) -> None:
     """Set up, say so, then answer one call after another until the connection ends; a failure is the first answer."""
     state = list[Any]()
 

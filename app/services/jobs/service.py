@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -90,6 +90,13 @@ class JobService:
         self._cancelled: set[str] = set()
         self._lock = threading.Lock()
         self._ends = WriteRetry((StoreFailed, Closing), self._failure_to_store)
+
+    @property
+    def kept(self) -> dict[str, tuple[str, ...]]:
+        """The jobs of which something is kept in memory, by what that is."""
+        kept: dict[str, Iterable[str]] = {"followers": self._followers, "times": self._times, "active": self._active}
+        kept |= {"cancelled": self._cancelled, "ends": self._ends.waiting}
+        return {name: tuple(ids) for name, ids in kept.items()}
 
     def start(self) -> None:
         """Start the thread that retries ends that the database did not take."""

@@ -24,6 +24,11 @@ class WriteRetry:
         self._changed, self._ending = threading.Condition(), False
         self._thread: threading.Thread | None = None
 
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The names of the writes that wait."""
+        return tuple(self._waiting)
+
     def start(self) -> None:
         """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="late writes", daemon=True)

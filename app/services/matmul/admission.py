@@ -72,6 +72,16 @@ class Admission:
         """Products in the queue."""
         return self._waiting.total()
 
+    @property
+    def slab_bytes(self) -> dict[str, int]:
+        """Bytes of the slab that admitted products hold, by principal."""
+        return dict(self._bytes)
+
+    @property
+    def device_bytes(self) -> dict[str, int]:
+        """Bytes that admitted products hold of each device."""
+        return dict(self._devices)
+
     @contextmanager
     def admitted(
         self,

@@ -55,9 +55,13 @@ class DynamicBatcher:
         self._costs, self._cache, self._max_batch = costs, cache, max_batch
         self._failed: set[tuple[str, Launch]] = set()  # launches of several that failed: each is made alone since
 
+    def queue(self, unit: Unit) -> DeviceQueue:
+        """A device's queue."""
+        return self._queues[unit.device.id]
+
     def waiting(self, unit: Unit) -> int:
         """How many products are in a device's queue, those that are being made included."""
-        return len(self._queues[unit.device.id])
+        return len(self.queue(unit))
 
     def soonest(
         self, units: Sequence[Unit], problem: Problem, launch: LaunchOf, present: Callable[[Unit], int]
@@ -72,7 +76,7 @@ class DynamicBatcher:
         def ends(unit: Unit) -> tuple[float, int]:
             own = launch(problem, unit)
             seconds = inf if own is None else self._costs.forecast(unit.device, own, problem, present(unit))
-            return self._queues[unit.device.id].seconds() + seconds, self.waiting(unit)
+            return self.queue(unit).seconds() + seconds, self.waiting(unit)
 
         return min(units, key=ends)
 
@@ -87,7 +91,7 @@ class DynamicBatcher:
         """
         small = request.launch is not None and request.problem.bytes <= _SMALL and request.keys == (None, None, None)
         small = small and request.tile is None and request.sketch is None
-        queue = self._queues[unit.device.id]
+        queue = self.queue(unit)
         may_batch = small and self._max_batch > 1
         entry = QueuedProduct(queue, request, token, may_batch, threading.Event(), principal=principal)
         entry.more = None if more is None else partial(self._more, entry, more)
@@ -111,7 +115,7 @@ class DynamicBatcher:
 
     def begin(self, unit: Unit, request: MultiplyRequest) -> PendingCall[MultiplyResult] | None:
         """Begin a product without waiting; None if the queue is not empty, or the worker is busy."""
-        queue = self._queues[unit.device.id]
+        queue = self.queue(unit)
         if not queue.try_lead(QueuedProduct(queue, request, CancelToken(), may_batch=False, turn=threading.Event())):
             return None
         started, begun = perf_counter(), self._cache.begin(unit, request, DEADLINE)

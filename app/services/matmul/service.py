@@ -70,18 +70,18 @@ class MatmulService:
         share: float = 1.0,
         max_batch: int = 1,
         device_bytes: int | None = None,
+        costs: BatchCostModel | None = None,
     ) -> None:
         self.max_bytes, self.together = max_bytes, max_batch
         memory = {unit.device.id: unit.device.memory_bytes for unit in fleet.units}
         self.admission = Admission(AdmissionLimits(queue, fleet.slab.nbytes, memory, share))
-        self.used = DeviceSeconds("products")
-        self.device_cache = DeviceCacheDirectory(fleet, kept_bytes)
-        self._batcher = DynamicBatcher(fleet.units, BatchCostModel(), self.device_cache, max_batch)
+        self.used, self.device_cache = DeviceSeconds("products"), DeviceCacheDirectory(fleet, kept_bytes)
+        self.batcher = DynamicBatcher(fleet.units, costs or BatchCostModel(), self.device_cache, max_batch)
         self._fleet, self._best, self._quarantine = fleet, best, quarantine
         self._selector = KernelSelector(best, quarantine, misses, vendor=vendor)
         self.failures, self.deadlines = ServingFailures(quarantine, best), BuildDeadlines()
         self.made_at: dict[str, float] = {}  # when a device made its last product, by the monotonic clock
-        self._prepared, self._builds = set[tuple[str, Build]](), PendingBuilds()
+        self._prepared, self.builds = set[tuple[str, Build]](), PendingBuilds()
         self.memory = DeviceMemory(fleet, device_bytes)
         self.planner = ProductPlanner(self.memory, best, self._usable)
 
@@ -234,14 +234,14 @@ class MatmulService:
         `started`, by perf_counter, counts as its wait. Raises UnknownDevice, Unsupported.
         """
         unit = self._fleet.unit(device_id) if device_id else self._soonest(buffers)
-        if self._batcher.waiting(unit) or not self._selector.ready(buffers.problem, unit):
+        if self.batcher.waiting(unit) or not self._selector.ready(buffers.problem, unit):
             return None
         choice = self._selector.choose(buffers.problem, unit, None, counted=False)
-        if choice.launch is None or not self._builds.is_built(unit, choice.launch):
+        if choice.launch is None or not self.builds.is_built(unit, choice.launch):
             return None
         allowed = self.deadlines.seconds(unit, _PATIENCE)
         request = product.MultiplyRequest(choice.problem, choice.launch, *buffers.offsets, allowed=allowed)
-        pending = self._batcher.begin(unit, request)
+        pending = self.batcher.begin(unit, request)
         if pending is None:
             return None
         return pending.then(lambda finish: self._finish(buffers, unit, choice, finish, started))
@@ -281,7 +281,7 @@ class MatmulService:
             choice = self._chosen(buffers, problem, unit, kernel, attempts)
             began, lost = perf_counter(), attempts.seconds
             try:
-                with self._builds.place(unit, choice.launch) as has_place:
+                with self.builds.place(unit, choice.launch) as has_place:
                     if not (has_place or kernel):
                         choice = self._selector.lowest(choice, unit) or choice
                     result, together = self._launch_with_retry(buffers, unit, choice, token, attempts)
@@ -316,7 +316,7 @@ class MatmulService:
             choice = self._selector.choose(problem, unit, kernel, whole=buffers.whole)
             if buffers.more is None or attempts.is_alone or not choice.may_follow:
                 return choice
-            return replace(choice, feed=self._selector.feed(buffers.more, unit, kernel, self._builds))
+            return replace(choice, feed=self._selector.feed(buffers.more, unit, kernel, self.builds))
         with suppress(Unsupported):
             return self._selector.below(problem, unit, attempts.configs)
         if problem.precision == "emulated":
@@ -345,8 +345,8 @@ class MatmulService:
         attempts.seconds += self._prepare(unit, choice.launch, allowed)
         request, transfer = choice.request(buffers, allowed), buffers.transfer
         request = transfer.attach_to(request, unit) if transfer else request
-        result, together = self._batcher.run(unit, request, token, buffers.principal, choice.feed)
-        self._builds.learn(unit, choice.launch)
+        result, together = self.batcher.run(unit, request, token, buffers.principal, choice.feed)
+        self.builds.learn(unit, choice.launch)
         buffers.take_sketch(result)
         if transfer and not result.decline_flags:
             transfer.mark_used(request, result)
@@ -372,7 +372,7 @@ class MatmulService:
             ahead = buffers.transfer.uploaded_bytes(unit) if buffers.transfer else 0
             return ahead + self.device_cache.cached_bytes(unit, buffers.keys)
 
-        return self._batcher.soonest(self._usable(), buffers.problem, self._selector.launch, present)
+        return self.batcher.soonest(self._usable(), buffers.problem, self._selector.launch, present)
 
     def _usable(self) -> Sequence[Unit]:
         """The devices that take products; all, if none does: each says why."""

@@ -25,6 +25,11 @@ class JobQueue:
         self._changed = threading.Condition()
         self._closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether no job is given any more."""
+        return self._closed
+
     def __len__(self) -> int:
         """Queued jobs, idle work left out."""
         return sum(not job.idle for job in self._queued)
@@ -84,7 +89,12 @@ class JobQueues:
 
     def __len__(self) -> int:
         """Jobs that are queued anywhere, idle work left out."""
-        return len(set[str]().union(*(queue.waiting for queue in self._queues.values())))
+        return len(self.waiting)
+
+    @property
+    def waiting(self) -> set[str]:
+        """The ids of jobs that are queued anywhere, idle work left out."""
+        return set[str]().union(*(queue.waiting for queue in self._queues.values()))
 
     def put(self, job_id: str, device_ids: Iterable[str], *, idle: bool = False) -> bool:
         """Queue a job for devices, once each; if none of them is here, for the first that is. False: there is none."""

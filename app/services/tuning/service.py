@@ -24,14 +24,7 @@ from app.services.tuning.forecast import expect_affordable
 from app.services.tuning.job_queue import JobQueue, JobQueues
 from app.services.tuning.job_sharing import JobSharing
 from app.services.tuning.progress import GRACE, JobProgress
-from app.services.tuning.request import (
-    KNOWN,
-    ListedConfig,
-    TuneSpec,
-    kernels_to_search,
-    max_trials,
-    normalize,
-)
+from app.services.tuning.request import KNOWN, ListedConfig, TuneSpec, kernels_to_search, max_trials, normalize
 from app.services.tuning.shape_tuner import TuningContext
 from app.store.database import Database
 from app.store.records import JobRecord
@@ -95,6 +88,11 @@ class TuningService:
     def total(self) -> float:
         """Seconds spent on jobs."""
         return self._executor.total
+
+    @property
+    def kept(self) -> set[str]:
+        """The jobs that wait for a thread, or have one, or of which anything else is kept in memory."""
+        return {*self._known, *self._running, *self._queues.waiting}
 
     def start(self) -> None:
         """Queue the jobs that are this service's, oldest first, and start the threads."""
