@@ -15,6 +15,7 @@ from app.cli.spawn import Started
 from tests.support.api.http_client import calling
 from tests.support.api.slab_usage import all_given_back
 from tests.support.started_services import settled
+from tests.support.waiting import until
 
 RAW = {"Content-Type": "application/octet-stream"}
 LONG = "m=1000&n=1000&k=1000&trans_b=true&kernel=naive"  # rows of B against rows of A: half a second
@@ -58,10 +59,7 @@ def fill(client: httpx.Client) -> list[str]:
 def empty(client: httpx.Client, places: list[str]) -> None:
     for place in places:
         client.delete(place)
-    until = time.monotonic() + 60
-    while any(client.get(place).json()["state"] in {"queued", "running"} for place in places):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: all(client.get(place).json()["state"] not in {"queued", "running"} for place in places), 60)
 
 
 @pytest.mark.slow
@@ -77,10 +75,7 @@ def test_full_queue_refuses_before_the_body_is_sent(narrow: Started) -> None:
         assert (bounds["queue"], bounds["waiting"]) == (2, 2)
         assert client.get("/health/live").status_code == 200
         empty(client, places)
-        until = time.monotonic() + 10
-        while client.get("/limits").json()["waiting"]:
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        until(lambda: not client.get("/limits").json()["waiting"], 10)
 
 
 @pytest.mark.slow

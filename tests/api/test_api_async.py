@@ -22,6 +22,7 @@ import pytest
 from app.cli.spawn import Started, started
 from app.dtypes import Array
 from tests.support.api.http_client import calling
+from tests.support.waiting import until
 
 RAW = {"Content-Type": "application/octet-stream"}
 SIZES = itertools.count(20)
@@ -47,12 +48,14 @@ def ask(
 
 
 def ended(client: httpx.Client, place: str) -> dict[str, Any]:
-    until = time.monotonic() + 60
-    while (job := client.get(place).json())["state"] in {"queued", "running", "cancelling"}:
-        assert time.monotonic() < until, job
-        time.sleep(0.02)
-    found: dict[str, Any] = job
-    return found
+    seen: list[dict[str, Any]] = []
+
+    def has_ended() -> bool:
+        seen.append(client.get(place).json())
+        return seen[-1]["state"] not in {"queued", "running", "cancelling"}
+
+    until(has_ended, 60, meanwhile=lambda: seen[-1])
+    return seen[-1]
 
 
 def close(c: Array, expected: Array) -> bool:
@@ -161,11 +164,8 @@ def slow(client: httpx.Client) -> str:
     url = "/matmul?m=1000&n=1000&k=1000&kernel=naive"
     answer = client.post(url, content=a.tobytes() + b.tobytes(), headers=RAW | {"Prefer": "respond-async"})
     assert answer.status_code == 202
-    until = time.monotonic() + 60
-    while client.get(answer.headers["Location"]).json()["state"] == "queued":
-        assert time.monotonic() < until
-        time.sleep(0.005)
     place: str = answer.headers["Location"]
+    until(lambda: client.get(place).json()["state"] != "queued", 60, each=0.005)
     return place
 
 
@@ -325,10 +325,7 @@ def test_accepted_products_are_made_without_a_new_thread(tmp_path: Path) -> None
         started(tmp_path, devices="opencl", slab_bytes=str(2**26)) as running,
         calling(running.url) as client,
     ):
-        until = time.monotonic() + 90
-        while client.get("/health/ready").status_code != 200:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        until(lambda: client.get("/health/ready").status_code == 200, 90, each=0.1)
         assert ended(client, ask(client, 20, 20, 20)[0].headers["Location"])["state"] == "succeeded"
         busy, pid = slow(client), running.process.pid
         size = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()

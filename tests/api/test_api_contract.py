@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from app.cli.spawn import Started
+from tests.support.waiting import until
 
 _RAW = {"Content-Type": "application/octet-stream"}
 _CALLERS, _SECONDS = 64, 4.0
@@ -31,10 +32,7 @@ def cancel_everything(url: str) -> None:
     ]
     for job in unended:
         httpx.delete(f"{url}/jobs/{job['id']}", timeout=30)
-    until = time.monotonic() + 60
-    while httpx.get(f"{url}/jobs?state=running").json()["jobs"]:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    until(lambda: not httpx.get(f"{url}/jobs?state=running").json()["jobs"], 60, each=0.1)
 
 
 @pytest.mark.slow
@@ -78,9 +76,9 @@ async def _tune(client: httpx.AsyncClient, rng: np.random.Generator) -> httpx.Re
     return await client.post("/tune", json={"shapes": [shape], "budget": {"trials": 2}})
 
 
-async def _caller(client: httpx.AsyncClient, seed: int, until: float) -> Counter[int]:
+async def _caller(client: httpx.AsyncClient, seed: int, latest: float) -> Counter[int]:
     rng, seen = np.random.default_rng(seed), Counter[int]()
-    while time.monotonic() < until:
+    while time.monotonic() < latest:
         act = (_multiply, _ask, _tune)[int(rng.choice(3, p=[0.45, 0.5, 0.05]))]
         answer = await act(client, rng)
         seen[answer.status_code] += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -55,11 +54,11 @@ def parsed(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
 
 
 def ended(client: httpx.Client, job_id: str) -> dict[str, Any]:
-    until = time.monotonic() + 60
-    while (job := client.get(f"/jobs/{job_id}").json())["state"] not in ENDED:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return dict(job)
+    def job() -> dict[str, Any]:
+        now: dict[str, Any] = client.get(f"/jobs/{job_id}").json()
+        return now if now["state"] in ENDED else {}
+
+    return until(job, 60, each=0.05)
 
 
 def test_a_tune_is_given_more_time_while_it_runs_and_not_after_it(client: httpx.Client) -> None:

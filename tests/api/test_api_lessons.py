@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import httpx
@@ -13,6 +12,7 @@ from app.cli import main
 from app.cli.spawn import Started
 from kernels import CATALOGUE
 from tests.support.api.http_client import calling
+from tests.support.waiting import until
 from tilewise import AsyncClient, Client, Lessons
 
 # A shape that no other test has, with rows of whole 16 bytes.
@@ -24,13 +24,13 @@ ENDED = {"succeeded", "failed", "cancelled"}
 
 def tuned(client: httpx.Client, kernels: tuple[str, ...]) -> dict[str, Any]:
     asked = {"shapes": [SHAPE], "kernels": list(kernels), "budget": {"trials": 6, "seconds": 120}}
-    job = dict(client.post("/tune", json=asked).raise_for_status().json())
-    until = time.monotonic() + 180
-    while job["state"] not in ENDED:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-        job = client.get(f"/jobs/{job['id']}").json()
-    return job
+    job = client.post("/tune", json=asked).raise_for_status().json()["id"]
+
+    def ended() -> dict[str, Any]:
+        now: dict[str, Any] = client.get(f"/jobs/{job}").json()
+        return now if now["state"] in ENDED else {}
+
+    return until(ended, 180, each=0.05)
 
 
 @pytest.fixture(scope="module")

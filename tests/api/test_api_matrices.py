@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from app.dtypes import Array
 from tests.support.api.http_client import calling
 from tests.support.api.request_bodies import BOUNDARY, MANY, QUOTA, form, npy, npz, safetensors
 from tests.support.api.slab_usage import all_given_back, metric
+from tests.support.waiting import until
 
 JSON = "application/json"
 FORM = f"multipart/form-data; boundary={BOUNDARY}"
@@ -168,10 +168,8 @@ def test_a_result_may_be_left_resident(client: httpx.Client) -> None:
     assert again.headers["x-a-version"] == answer.headers["x-c-version"]
     job = client.post("/matmul?a=a&b=c&trans_a=true&c=later", headers={"prefer": "respond-async"})
     assert job.status_code == 202
-    until = time.monotonic() + 20
-    while client.get(job.headers["location"]).json()["state"] in {"queued", "running", "cancelling"}:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    under_way = {"queued", "running", "cancelling"}
+    until(lambda: client.get(job.headers["location"]).json()["state"] not in under_way, 20, each=0.05)
     np.testing.assert_allclose(loaded(client.get("/matrices/later", headers={"accept": NPY})), A.T @ (A @ B))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import httpx
@@ -11,6 +10,7 @@ import pytest
 
 from app.cli.spawn import Started, started
 from tests.support.api.http_client import calling
+from tests.support.waiting import until
 
 
 @pytest.mark.slow
@@ -39,13 +39,19 @@ def test_a_service_without_a_device_still_shows_what_it_has(bare: str) -> None:
 
 
 def unready_then_ready(url: str) -> None:
-    until = time.monotonic() + 90
+    told: list[str] = []
     with calling(url) as client:
-        while (answer := client.get("/health/ready")).status_code != 200:
+
+        def is_ready() -> bool:
+            answer = client.get("/health/ready")
+            told.append(answer.text)
+            if answer.status_code == 200:
+                return True
             assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
             assert answer.headers["retry-after"]
-            assert time.monotonic() < until, answer.text
-            time.sleep(0.1)
+            return False
+
+        until(is_ready, 90, each=0.1, meanwhile=lambda: told[-1])
 
 
 def stopped_while_followed(running: Started) -> None:

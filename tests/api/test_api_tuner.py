@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -28,24 +27,21 @@ def order(trials: int | None = 4, **members: Any) -> dict[str, Any]:
 
 
 def tuned(client: httpx.Client, asked: dict[str, Any]) -> dict[str, Any]:
-    job = dict(client.post("/tune", json=asked).json())
-    until = time.monotonic() + 180
-    while job["state"] not in ENDED:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-        job = client.get(f"/jobs/{job['id']}").json()
-    assert job["state"] == "succeeded", job
-    return job
+    job = client.post("/tune", json=asked).json()["id"]
+
+    def ended() -> dict[str, Any]:
+        now: dict[str, Any] = client.get(f"/jobs/{job}").json()
+        return now if now["state"] in ENDED else {}
+
+    found = until(ended, 180, each=0.05)
+    assert found["state"] == "succeeded", found
+    return found
 
 
 def stopped(client: httpx.Client, *jobs: str) -> None:
     for job in jobs:
         client.delete(f"/jobs/{job}")
-    until = time.monotonic() + 60
-    for job in jobs:
-        while client.get(f"/jobs/{job}").json()["state"] not in ENDED:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+    until(lambda: all(client.get(f"/jobs/{job}").json()["state"] in ENDED for job in jobs), 60, each=0.05)
 
 
 @dataclass(frozen=True)
@@ -96,13 +92,12 @@ def test_a_tune_may_end_once_little_is_to_be_gained(client: httpx.Client) -> Non
 def test_a_running_job_says_what_it_does_and_how_long_it_may_take(client: httpx.Client) -> None:
     job = client.post("/tune", json=order(None) | {"budget": {"seconds": 30}}).json()
     assert (job["progress"]["phase"], job["progress"]["eta_seconds"]) == (None, None)
-    seen: list[dict[str, Any]] = []
-    until = time.monotonic() + 30
-    while not seen or seen[-1]["phase"] != "search":
-        assert time.monotonic() < until
-        seen.append(client.get(f"/jobs/{job['id']}").json()["progress"])
-        time.sleep(0.02)
-    now = seen[-1]
+
+    def searching() -> dict[str, Any]:
+        progress: dict[str, Any] = client.get(f"/jobs/{job['id']}").json()["progress"]
+        return progress if progress["phase"] == "search" else {}
+
+    now = until(searching, 30)
     assert now["budget_seconds"] == 30
     assert 0 < now["elapsed_seconds"] < 30
     assert 0 < now["eta_seconds"] <= 30
@@ -122,13 +117,15 @@ def test_a_budget_in_which_no_trial_fits_is_refused_with_what_it_takes(client: h
 
 def test_a_job_that_is_cancelled_is_cancelling_until_it_has_ended(client: httpx.Client) -> None:
     job = client.post("/tune", json=order(None) | {"budget": {"seconds": 60}}).json()["id"]
-    while client.get(f"/jobs/{job}").json()["progress"]["phase"] is None:
-        time.sleep(0.02)
+    until(lambda: client.get(f"/jobs/{job}").json()["progress"]["phase"] is not None, 60)
     assert client.delete(f"/jobs/{job}").json()["state"] in {"cancelling", "cancelled"}
     states: list[str] = []
-    while not states or states[-1] not in ENDED:
+
+    def has_ended() -> bool:
         states.append(client.get(f"/jobs/{job}").json()["state"])
-        time.sleep(0.01)
+        return states[-1] in ENDED
+
+    until(has_ended, 60, each=0.01, meanwhile=lambda: {*states})
     assert {*states} <= {"cancelling", "cancelled"}
 
 

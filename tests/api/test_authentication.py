@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from app.cli.spawn import Started, started
+from tests.support.waiting import until
 
 ADMIN = "operators-own-key"
 EYE = np.eye(4, dtype=np.float32)
@@ -57,10 +58,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     with started(folder / "data", devices="opencl", **settings) as service:
         running = Guarded(service, folder)
         with running.as_(None) as client:
-            until = time.monotonic() + 90
-            while client.get("/health/ready").status_code != 200:
-                assert time.monotonic() < until, service.log.read_text()
-                time.sleep(0.05)
+            until(
+                lambda: client.get("/health/ready").status_code == 200, 90, each=0.05, meanwhile=service.log.read_text
+            )
         yield running
 
 

@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 
 from app.cli.spawn import Started
 from tests.support.api.http_client import calling
+from tests.support.waiting import until
 from tilewise import Client, Problem
 
 _SHAPE: dict[str, Any] = {"m": 40, "n": 24, "k": 16}
@@ -58,11 +58,12 @@ def tuned(live: Started) -> Followed:
     order = {"shapes": [_SHAPE], "kernels": ["naive", "tiled"], "budget": {"trials": 12}}
     with calling(live.url) as client:
         found.job = client.post("/tune", json=order).json()
-        until = time.monotonic() + 120
-        while found.job["state"] not in {"succeeded", "failed", "cancelled"}:
-            assert time.monotonic() < until
-            time.sleep(0.02)
+
+        def has_ended() -> bool:
             found.job = client.get(f"/jobs/{found.job['id']}").json()
+            return found.job["state"] in {"succeeded", "failed", "cancelled"}
+
+        until(has_ended, 120)
         found.trials = client.get("/trials", params={"job_id": found.job["id"], "limit": 1000}).json()["trials"]
     thread.join(30)
     assert not thread.is_alive()

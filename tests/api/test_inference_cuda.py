@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from app.cli.spawn import started
 from app.dtypes import Array
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("driver")]
 
@@ -27,10 +27,14 @@ A_BYTES, B_BYTES, C_BYTES = 4 * M * K, 4 * K * N, 4 * M * N
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with started(tmp_path_factory.mktemp("cuda"), devices="cuda", shared_memory="on") as running:
-        until = time.monotonic() + 90
-        while (answer := httpx.get(f"{running.url}/health/ready")).json().get("pending", 1):
-            assert time.monotonic() < until, answer.text
-            time.sleep(0.1)
+        told: list[str] = []
+
+        def is_ready() -> bool:
+            answer = httpx.get(f"{running.url}/health/ready")
+            told.append(answer.text)
+            return not answer.json().get("pending", 1)
+
+        until(is_ready, 90, each=0.1, meanwhile=lambda: told[-1])
         with triton.InferenceServerClient(running.url.removeprefix("http://")) as client:
             yield client
 

@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDE, COLUMNS = 28_672, 64  # A is 3.06 GiB
@@ -32,10 +33,7 @@ def null(tmp_path: Path) -> Iterator[str]:
     ) as process:
         assert process.stdout is not None
         address = process.stdout.readline().rpartition("//")[2].strip()
-        until = time.monotonic() + 60
-        while httpx.get(f"http://{address}/v2/health/ready").status_code != 200:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        until(lambda: httpx.get(f"http://{address}/v2/health/ready").status_code == 200, 60, each=0.1)
         yield address
         process.terminate()
 

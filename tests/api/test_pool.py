@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from contextvars import ContextVar
 
 import pytest
 
 from app.server.thread_pool import RequestThreads, ThreadPool
+from tests.support.waiting import until
 
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
 
@@ -96,7 +96,4 @@ def test_the_threads_of_a_pool_that_is_stopped_end_once_their_calls_have() -> No
         assert await call
 
     asyncio.run(main())
-    until = time.monotonic() + 10
-    while any(thread.name.startswith("stopped") for thread in threading.enumerate()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: not any(thread.name.startswith("stopped") for thread in threading.enumerate()), 10, each=0.01)

@@ -28,6 +28,7 @@ from app.server.acceptor import _peeked
 from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.service import Service
 from tests.support.api.wire_server import EITHER, Answers, Wired, head, served
+from tests.support.waiting import until
 
 EXPECTS: dict[str, Any] = {"Expect": "100-continue"}
 
@@ -144,10 +145,7 @@ def test_who_was_refused_leaves_no_descriptor(shut: Wired) -> None:
         with shut.connect() as connection, Answers(connection) as answers:
             connection.sendall(head("POST", "/landed", length=10**6, **EXPECTS))
             assert answers.read()[0] == 503
-    until = time.monotonic() + 5
-    while descriptors() > before:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: descriptors() <= before, 5)
 
 
 def shorten_linger(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 from app.server import TransferLimits
 from app.server.http import HEAD
 from tests.support.api.wire_server import EITHER, Answers, Wired, chance_of, chunked, head, served
+from tests.support.waiting import until
 
 FLOOD = 2**26  # bytes: more than the system keeps of a connection
 SIZE = 20_000_000  # bytes of an answer that does not leave before its client reads
@@ -210,7 +211,4 @@ def test_broken_off_body_is_refused_and_its_route_hears_of_it(wired: Wired) -> N
         connection.sendall(LANDED + b"5\r\nhello\r\nno chunk\r\n")
         assert told(answers.read()) == (400, "bad_request")
         assert rest(answers) == b""
-    until = time.monotonic() + 5
-    while "gone" not in wired.seen:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    until(lambda: "gone" in wired.seen, 5, each=0.001)

@@ -8,12 +8,14 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from app.server import TransferLimits
 from app.server.protocol import BulkProtocol
 from tests.support.api.wire_server import EITHER, LOOPS, Answers, Wired, chance_of, chunked, head, served
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module", params=EITHER)
@@ -45,6 +47,10 @@ def test_a_body_arrives_as_it_was_sent(wired: Wired, path: str, size: int) -> No
 
 def test_a_connection_that_has_ended_is_nothing_to_collect(wired: Wired) -> None:
     """It would wait for the collector with some fifty objects, whose pauses are every caller's."""
+
+    def left() -> list[BulkProtocol]:
+        return [each for each in gc.get_objects() if isinstance(each, BulkProtocol)]
+
     gc.collect()
     gc.disable()
     try:
@@ -55,11 +61,8 @@ def test_a_connection_that_has_ended_is_nothing_to_collect(wired: Wired) -> None
         with wired.connect() as connection, Answers(connection) as answers:
             connection.sendall(head("POST", "/refused", length=200_000, Expect="100-continue"))
             assert answers.read()[0] == 413
-        until = time.monotonic() + 1  # less than a refused client that still sends may hear why
-        while left := [each for each in gc.get_objects() if isinstance(each, BulkProtocol)]:
-            assert time.monotonic() < until, left
-            del left
-            time.sleep(0.05)
+        # Less than a refused client that still sends may hear why; and what is said of them keeps none of them.
+        until(lambda: not left(), 1, each=0.05, meanwhile=lambda: repr(left()))
     finally:
         gc.enable()
 
@@ -137,14 +140,8 @@ def test_a_client_that_goes_away_in_its_body_is_noticed(wired: Wired) -> None:
     for sent in (0, 1, 100_000, 900_000):
         with wired.connect() as connection:
             connection.sendall(head("POST", "/landed", length=1_000_000) + bytes(sent))
-            until = time.monotonic() + 5
-            while len(wired.seen) % 2 == 0:
-                assert time.monotonic() < until
-                time.sleep(0.001)
-        until = time.monotonic() + 5
-        while wired.seen[-1] != "gone":
-            assert time.monotonic() < until
-            time.sleep(0.001)
+            until(lambda: len(wired.seen) % 2 == 1, 5, each=0.001)
+        until(lambda: wired.seen[-1] == "gone", 5, each=0.001)
 
 
 def told(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, str]:
@@ -261,6 +258,10 @@ def _answers(connection: socket.socket) -> bool:
         return False
 
 
+def is_accepted(connection: socket.socket, path: str) -> bool:
+    return connection.connect_ex(path) == 0
+
+
 @pytest.mark.slow
 def test_a_unix_socket_is_listened_on_too(tmp_path_factory: pytest.TempPathFactory) -> None:
     for loop in LOOPS:
@@ -268,10 +269,7 @@ def test_a_unix_socket_is_listened_on_too(tmp_path_factory: pytest.TempPathFacto
             path = str(tmp_path_factory.mktemp("unix") / "wire.sock")
             listener.bind(path)
             with served(loop, uds=listener):
-                deadline = time.monotonic() + 5
-                while connection.connect_ex(path):
-                    assert time.monotonic() < deadline
-                    time.sleep(0.01)
+                until(partial(is_accepted, connection, path), 5, each=0.01)
                 with Answers(connection) as answers:
                     data = chance_of(1).randbytes(700_000)
                     connection.sendall(head("POST", "/landed", length=len(data)) + data + head("GET", "/hello"))

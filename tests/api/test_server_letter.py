@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from app.server import TransferLimits
 from tests.support.api.wire_server import EITHER, Answers, Wired, head, served
+from tests.support.waiting import until
 
 GET = b"GET /hello %b\r\nHost: localhost\r\n\r\n"
 CHUNKS = b"3\r\nabc\r\n0\r\n\r\n"
@@ -171,20 +172,14 @@ def test_a_client_that_is_gone_is_noticed_while_its_answer_is_made(wired: Wired)
     with wired.connect() as connection:
         connection.sendall(head("GET", "/watched"))
         time.sleep(0.05)
-    until = time.monotonic() + 10
-    while wired.seen != ["gone"]:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: wired.seen == ["gone"], 10, each=0.01)
 
 
 @pytest.mark.parametrize("sent", [head("POST", "/landed", length=10**6), head("POST", "/landed", length=9) + b"abc"])
 def test_a_client_that_ends_its_side_within_its_body_is_gone(wired: Wired, sent: bytes) -> None:
     wired.seen.clear()
     assert ended(wired, sent) == b""
-    until = time.monotonic() + 10
-    while "gone" not in wired.seen:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: "gone" in wired.seen, 10, each=0.01)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ import pytest
 
 from app.server import ReloadingTls, TlsFiles
 from tests.support.api.wire_server import EITHER, Answers, Loop, Wired, chance_of, head, served
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MAKING = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
@@ -34,10 +35,7 @@ def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
 
 
 def released(wired: Wired, count: int) -> None:
-    until = time.monotonic() + 10
-    while len(wired.released) < count:
-        assert time.monotonic() < until
-        time.sleep(0.002)
+    until(lambda: len(wired.released) >= count, 10, each=0.002)
 
 
 @pytest.mark.rotating
@@ -154,14 +152,12 @@ def null_service(folder: Path, loop: Loop, **settings: int) -> Iterator[Null]:
 
 
 def ready(service: Null) -> None:
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
+    def is_ready() -> bool:
         with service.connect() as connection, Answers(connection) as answers:
             connection.sendall(head("GET", "/health/ready"))
-            if answers.read()[0] == 200:
-                return
-        time.sleep(0.05)
-    pytest.fail("the service did not become ready")
+            return answers.read()[0] == 200
+
+    until(is_ready, 60, each=0.05, meanwhile=lambda: "the service did not become ready")
 
 
 def stamped(connection: socket.socket, answers: Answers, n: int, stamp: int) -> int:
@@ -186,10 +182,7 @@ def null(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def settled(service: Null) -> None:
-    until = time.monotonic() + 10
-    while service.lent():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: not service.lent(), 10)
 
 
 @pytest.mark.slow
@@ -240,14 +233,14 @@ def test_a_killed_child_costs_its_products_and_mixes_nothing(null: Null) -> None
             time.sleep(0.4)
             for child in null.children():
                 os.kill(child, signal.SIGKILL)
-        killed, until = len(statuses), time.monotonic() + 30
-        while 200 not in statuses[killed + 4 :] and time.monotonic() < until:  # four may have been under way
-            time.sleep(0.05)
-        over.set()
+        killed = len(statuses)
+        try:
+            until(lambda: 200 in statuses[killed + 4 :], 30, each=0.05)  # four may have been under way
+        finally:
+            over.set()
         for each in running:
             each.result()
     assert set(statuses) <= {200, 503}
-    assert 200 in statuses[killed + 4 :]
     settled(null)
 
 

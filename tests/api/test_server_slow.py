@@ -19,6 +19,7 @@ from app.api.routes.job_result import _FileResponse
 from app.server import EXTENSION, TransferLimits
 from app.server.thread_pool import RequestThreads
 from tests.support.api.wire_server import EITHER, Wired, chance_of, head, served
+from tests.support.waiting import until
 
 KINDS = ("pieces", "file", "packed")
 DATA = chance_of(4).randbytes(12_000_000)  # more than sockets hold, and no packer makes it smaller
@@ -72,15 +73,14 @@ def test_a_client_that_does_not_read_is_cut_off_and_nothing_is_kept_for_it(wired
     with wired.connect(receive_buffer=2**12) as connection:
         _WIRES.clear()
         connection.sendall(head("GET", f"/{kind}"))
-        until, most = time.monotonic() + 5, 0
-        while not _WIRES or not most:
-            assert time.monotonic() < until
-            most = _WIRES[0].pending if _WIRES else 0
-        while now := _WIRES[0].pending:
-            most = max(most, now)
-            assert time.monotonic() < until, f"{now} bytes are still kept for it"
-            time.sleep(0.02)
-        assert most <= 2**21, "more was given to the connection than one piece"
+        kept: list[int] = []
+
+        def is_cut_off() -> bool:
+            kept.append(_WIRES[0].pending if _WIRES else 0)
+            return any(kept) and not kept[-1]
+
+        until(is_cut_off, 5, each=0.001, meanwhile=lambda: f"{kept[-1]} bytes are still kept for it")
+        assert max(kept) <= 2**21, "more was given to the connection than one piece"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -68,10 +67,7 @@ def product(service: Running, size: int = 1024) -> int:
 
 def patient(service: Running) -> None:
     """Ask until there is room, for half of the time after which a client that moves nothing is cut off in any case."""
-    latest = time.monotonic() + 30
-    while product(service) != 200:
-        assert time.monotonic() < latest
-        time.sleep(0.5)
+    until(lambda: product(service) == 200, 30, each=0.5)
 
 
 @pytest.mark.slow

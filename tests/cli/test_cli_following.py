@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from app.cli.commands.jobs import SHORT
 from app.cli.spawn import Started
 from tests.support.cli.answering_terminal import XTERM_WITH_SIXEL, answering
 from tests.support.cli.command_line import FEW, Run
+from tests.support.waiting import until
 from tilewise import Client
 
 pytest_plugins = ["tests.support.cli.command_line"]
@@ -83,12 +83,11 @@ def test_beginning_of_several_ids_is_wrong_usage(run: Run, service: Started) -> 
 def test_misses_are_listed_with_how_often_they_were_asked_for(run: Run, where: list[str]) -> None:
     for _ in range(2):
         assert run("best", "71x72x73", *where).code == 0
-    until = time.monotonic() + 60
-    while [entry["count"] >= 2 for entry in run("misses", "--json", *where).json if entry["problem"]["m"] == 71] != [
-        True
-    ]:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+
+    def counts() -> list[int]:
+        return [entry["count"] for entry in run("misses", "--json", *where).json if entry["problem"]["m"] == 71]
+
+    until(lambda: [count >= 2 for count in counts()] == [True], 60, each=0.1)
     assert "71x72x73 float32" in run("misses", *where).out
     assert "71x72x73 float32" not in run("misses", "--dismiss", "71x72x73", *where).out
     again = run("misses", "--dismiss", "71x72x73", *where)
@@ -117,10 +116,7 @@ def test_interrupted_watch_leaves_the_job_and_cancel_ends_it(service: Started) -
         job = client.tune([(600, 600, 600)], kernels=["tiled"], trials=128)
         words = [*COMMAND, "watch", job.id[:12]]
         with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
-            until = time.monotonic() + 20
-            while not speaks(process.pid):
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            until(lambda: speaks(process.pid), 20)
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=20)
         assert process.returncode == 130

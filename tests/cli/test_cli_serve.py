@@ -52,10 +52,11 @@ def terminated(service: Started) -> None:
     assert children
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(9) in (0, -signal.SIGTERM)
-    until = time.monotonic() + 2
-    while left := [pid for pid in children if alive(int(pid))]:
-        assert time.monotonic() < until, left
-        time.sleep(0.02)
+
+    def left() -> list[str]:
+        return [pid for pid in children if alive(int(pid))]
+
+    until(lambda: not left(), 2, meanwhile=left)
     assert "Traceback" not in service.log.read_text()
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from app.cli.spawn import Started, started
+from tests.support.waiting import until
 
 SIDE = 1300
 SLOW = f"/matmul?m={SIDE}&n={SIDE}&k={SIDE}&kernel=naive&trans_a=true&trans_b=true"
@@ -36,10 +37,7 @@ def sent(service: Started, pool: ThreadPoolExecutor, count: int, **headers: str)
         return httpx.post(service.url + SLOW, content=ONES, headers=RAW | headers, timeout=60)
 
     made = [pool.submit(post) for _ in range(count)]
-    until = time.monotonic() + 60
-    while waiting(service) + sum(one.done() for one in made) < count:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: waiting(service) + sum(one.done() for one in made) >= count, 60, each=0.01)
     return made
 
 
@@ -50,10 +48,7 @@ def waiting(service: Started) -> int:
 
 
 def ready(service: Started) -> None:
-    until = time.monotonic() + 90
-    while httpx.get(service.url + "/health/ready").status_code != 200:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    until(lambda: httpx.get(service.url + "/health/ready").status_code == 200, 90, each=0.1)
 
 
 @pytest.mark.slow

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from tests.support.client.shared_service import Served
+from tests.support.waiting import until
 from tilewise import Client, ClientError, Job, Problem, UnknownMiss
 
 
@@ -189,11 +189,7 @@ def test_gauges_are_read_by_the_client(client: Client) -> None:
 
 def test_misses_name_what_was_asked_for_and_not_tuned(client: Client) -> None:
     client.best_config(37, 41, 43, dtype="float64")
-    until = time.monotonic() + 60
-    while not (found := [each for each in client.misses(limit=1000) if each.problem.m == 37]):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    (missed,) = found
+    (missed,) = until(lambda: [each for each in client.misses(limit=1000) if each.problem.m == 37], 60, each=0.1)
     assert (missed.problem.dtype, missed.count, missed.match) == ("float64", 1, "default")
     client.dismiss_miss(missed.problem)
     assert not [each for each in client.misses(limit=1000) if each.problem.m == 37]

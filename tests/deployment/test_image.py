@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -24,6 +23,7 @@ import yaml  # type: ignore[import-untyped]  # the types would be one more packa
 from app.cli.spawn import started
 from app.devices.sandbox import support
 from app.settings import Settings
+from tests.support.waiting import until
 from tilewise import Client
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,10 +99,7 @@ def test_the_health_check_passes_if_products_are_served(
     assert check[:2] == ["python", "-c"]
     with started(tmp_path / "ready", devices="opencl") as service, Client(service.url) as client:
         program = check[2].replace("http://127.0.0.1:8000", service.url)
-        until = time.monotonic() + 120
-        while not client.ready():
-            assert time.monotonic() < until
-            time.sleep(0.2)
+        until(client.ready, 120, each=0.2)
         assert _healthy(program)
     assert not _healthy(program)
     with started(tmp_path / "live", devices="none") as service:

@@ -28,6 +28,7 @@ from app.api.telemetry.metrics import _of_sensors
 from app.cli.spawn import started
 from app.devices.gpu_health import GpuReading
 from app.observability.loop_lag import LoopLag
+from tests.support.waiting import until
 from tilewise import Client
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -177,11 +178,12 @@ def test_prometheus_answers_every_query_of_dashboard_and_rules(
         client.tune("32x32x32", trials=2, wait=True)
         a = np.ones((32, 32), np.float32)
         client.put("a", a)
-        until = time.monotonic() + 60
-        while told(server, "sum(count_over_time(tilewise_product_seconds_count[1m]))") < 4:
+
+        def is_read() -> bool:
             client.matmul(a, a)
-            time.sleep(0.5)
-            assert time.monotonic() < until
+            return told(server, "sum(count_over_time(tilewise_product_seconds_count[1m]))") >= 4
+
+        until(is_read, 60, each=0.5)
         names = set(server.get("/api/v1/label/__name__/values").json()["data"])
         queries = [
             *QUERIES,
@@ -219,12 +221,13 @@ def scraping(folder: Path, url: str) -> Iterator[httpx.Client]:
     words = ["prometheus", "--config.file=scrape.json", "--storage.tsdb.path=series", f"--web.listen-address={address}"]
     with (folder / "prometheus.log").open("wb") as log, httpx.Client(base_url=f"http://{address}") as client:
         process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log)
+
+        def said() -> str:
+            assert process.poll() is None, (folder / "prometheus.log").read_text()
+            return (folder / "prometheus.log").read_text()
+
         try:
-            until = time.monotonic() + 60
-            while not answers(client):
-                assert process.poll() is None, (folder / "prometheus.log").read_text()
-                assert time.monotonic() < until
-                time.sleep(0.1)
+            until(lambda: answers(client), 60, each=0.1, meanwhile=said)
             yield client
         finally:
             process.terminate()

@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 from app.cli.spawn import Started, started
+from tests.support.waiting import until
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 LARGE = 4096, 2048  # a matrix of 32 MiB
@@ -240,14 +241,15 @@ def changed(text: str, changes: dict[str, str]) -> str:
 
 
 def until_it_listens(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + 30
-    while True:
+    def listens() -> bool:
         with socket.socket() as caller:
-            if caller.connect_ex(("127.0.0.1", port)) == 0:
-                return
+            return caller.connect_ex(("127.0.0.1", port)) == 0
+
+    def said() -> str:
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < until, log.read_text()
-        time.sleep(0.05)
+        return log.read_text()
+
+    until(listens, 30, each=0.05, meanwhile=said)
 
 
 @contextmanager

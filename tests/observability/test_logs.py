@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +15,7 @@ from app.devices.process import Worker, WorkerLink
 from app.errors import StoreFailed
 from app.observability import logs
 from app.observability.request_context import RequestContext, TraceParent, entered
+from tests.support.waiting import until
 
 FAULTS = {"key": KeyError("k"), "assertion": AssertionError("a")}
 SPOKEN = {"from the worker", "plain words", "  { more of them }"}
@@ -119,9 +119,10 @@ def test_lines_of_a_child_are_objects_with_the_id_of_the_request(capfd: pytest.C
 def heard(count: int, capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """The next lines on standard error, which are all objects."""
     told: list[dict[str, Any]] = []
-    latest = time.monotonic() + 60
-    while len(told) < count:
-        assert time.monotonic() < latest, told
-        time.sleep(0.01)
-        told += [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+
+    def has_all() -> bool:
+        told.extend(json.loads(line) for line in capfd.readouterr().err.splitlines())
+        return len(told) >= count
+
+    until(has_all, 60, each=0.01, meanwhile=lambda: told)
     return told

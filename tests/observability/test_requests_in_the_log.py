@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 from tests.support.started_services import settled
+from tests.support.waiting import until
 
 KEY, TRACE, SPAN = "operators-own-key", "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TUNE = {"shapes": ["24x25x26"], "kernels": ["naive"], "budget": {"trials": 1, "seconds": 30}}
@@ -50,11 +50,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logged]:
 
 def found(read: Callable[[], list[dict[str, Any]]], request_id: str, least: int = 1) -> list[dict[str, Any]]:
     """The lines of a request, once there are so many."""
-    latest = time.monotonic() + 60
-    while len(lines := [line for line in read() if line.get("request_id") == request_id]) < least:
-        assert time.monotonic() < latest, lines
-        time.sleep(0.02)
-    return lines
+
+    def lines() -> list[dict[str, Any]]:
+        return [line for line in read() if line.get("request_id") == request_id]
+
+    until(lambda: len(lines()) >= least, 60, meanwhile=lines)
+    return lines()
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from app.worker.measuring.profiled import specification
 from kernels.problem import Problem
 from tests.profiling.test_ncu_report import RAW, REFUSED
 from tests.support.started_services import compiling_alone
+from tests.support.waiting import until
 
 # As the real one: options, --log-file with the report, then the program, whose end it waits for.
 FAKE = """#!/bin/sh
@@ -116,10 +116,8 @@ def test_one_that_hangs_is_killed_with_what_it_started_and_the_lease_is_given_ba
     with pytest.raises(ProfilerFailed, match="did not end in time"):
         profile_program(fake(tmp_path, body), PROGRAM, (), leases.lease, never, seconds=1.0)
     assert not leases.held
-    until = time.monotonic() + 20
-    while Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/root").exists():
-        assert time.monotonic() < until, "what the profiler had started lives on"
-        time.sleep(0.05)
+    root = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/root")
+    until(lambda: not root.exists(), 20, each=0.05, meanwhile=lambda: "what the profiler had started lives on")
 
 
 def test_one_that_is_stopped_ends_before_it_is_ready(tmp_path: Path) -> None:

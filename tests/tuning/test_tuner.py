@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from kernels.kernel import Kernel
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.waiting import until
 
 PROBLEM = Problem(64, 48, 80)
 KERNELS = (CATALOGUE["naive"], CATALOGUE["tiled"])
@@ -517,19 +517,18 @@ def test_where_time_runs_out_before_anything_is_proved_there_is_no_final() -> No
     assert run(runner, Budget(seconds=1.0)) == ([], None)
 
 
-def test_the_first_configs_are_compiled_while_the_vendor_is_measured() -> None:
+@pytest.mark.parametrize("width", [4, 1])
+def test_the_first_configs_are_compiled_while_the_vendor_is_measured(width: int) -> None:
     """What the highest kernel's strategy begins with, and no config twice; with one compiler nothing is asked early."""
-    for width in (4, 1):
-        runner = Scripted(width=width)
-        tuned = tune(task("auto"), runner, lambda: Budget(trials=20), (), runner.clock)
-        assert next(tuned) == VENDOR
-        until = time.monotonic() + 60
-        while width > 1 and len(runner.prepared) < 6 and time.monotonic() < until:
-            time.sleep(0.01)
-        early = Counter(launch.kernel for launch in runner.prepared)
-        assert early == {"naive": 1, "tiled": 5 if width > 1 else 1}
-        assert len(list(tuned)) == 41  # 20 trials of each, and the report
-        assert len(set(runner.launches)) == len(runner.launches) == len(runner.prepared)
+    runner = Scripted(width=width)
+    tuned = tune(task("auto"), runner, lambda: Budget(trials=20), (), runner.clock)
+    assert next(tuned) == VENDOR
+    if width > 1:
+        until(lambda: len(runner.prepared) >= 6, 60, each=0.01, meanwhile=lambda: runner.prepared)
+    early = Counter(launch.kernel for launch in runner.prepared)
+    assert early == {"naive": 1, "tiled": 5 if width > 1 else 1}
+    assert len(list(tuned)) == 41  # 20 trials of each, and the report
+    assert len(set(runner.launches)) == len(runner.launches) == len(runner.prepared)
 
 
 def test_short_budget_tries_the_untuned_default_first_where_three_quarters_of_it_suffice() -> None:
