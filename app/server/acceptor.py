@@ -33,7 +33,7 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r
 _ID: Final = re.compile(rb"\r\nx-request-id:[ \t]*([^\r\n\t ]{1,128})[ \t]*(?=\r\n)", re.IGNORECASE)
 _EXPECTS: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
 _WORDS: Final = 3  # of a request's first line
-_HANDSHAKE: Final = 5.0  # seconds that a TLS handshake may take
+HANDSHAKE: Final = 5.0  # seconds that a TLS handshake may take
 _UNDER_WAY: Final = 0.2  # seconds that a handshake of TCP may still take: an exchange with the client
 _LINGERING: Final = 64  # refused connections that are still open
 _ATTACH_FILTER: Final = 26  # SO_ATTACH_FILTER of Linux's socket(7)
@@ -152,7 +152,7 @@ class Acceptor:
             return refused
         if self._admission is None or self._tls is not None:
             return None
-        asked = _peeked(connection)
+        asked = peeked(connection)
         return self._admission(*asked, ahead) if asked else None
 
     def _wait(self, seconds: float) -> None:
@@ -223,7 +223,7 @@ class Acceptor:
             return
         try:
             await self._loop.connect_accepted_socket(
-                make, connection, ssl=self._tls.context(), ssl_handshake_timeout=_HANDSHAKE
+                make, connection, ssl=self._tls.context(), ssl_handshake_timeout=HANDSHAKE
             )
         except OSError as error:
             if address:
@@ -253,7 +253,7 @@ class RefusingProtocol(asyncio.Protocol):
             self._transport.abort()
 
 
-def _peeked(connection: socket.socket) -> tuple[bytes, bytes, int] | None:
+def peeked(connection: socket.socket) -> tuple[bytes, bytes, int] | None:
     """Method, URL and length of a request whose client waits with its body; None of any other, and of part of one.
 
     It decides who is refused and nothing else: what comes in is parsed where requests are.

@@ -88,19 +88,21 @@ class Turn:
 class TransferRate:
     """Whether a client is fast enough for a thread: as if it were at first, then as it was last."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.is_fast = True
+        self._clock = clock
         self._began, self._moved = 0.0, 0
 
     def slowed(self) -> None:
         """A thread has given it back: it is looked at from now on."""
-        self.is_fast, self._began, self._moved = False, monotonic(), 0
+        self.is_fast, self._began, self._moved = False, self._clock(), 0
 
     def note(self, nbytes: int) -> None:
         """The event loop has moved so many bytes of it."""
         self._moved += nbytes
         if self._moved >= LARGE:
-            took, self._began = monotonic() - self._began, monotonic()
+            now = self._clock()
+            took, self._began = now - self._began, now
             self.is_fast, self._moved = self._moved >= _RATE * took, 0
 
 

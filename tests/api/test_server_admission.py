@@ -24,7 +24,7 @@ from app.devices.slab import Slab
 from app.errors import QueueFull
 from app.server import Acceptor, PendingAdmissions, acceptor
 from app.server import protocol as connections
-from app.server.acceptor import _peeked
+from app.server.acceptor import peeked
 from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.service import Service
 from tests.support.api.wire_server import EITHER, Answers, Wired, head, served
@@ -318,7 +318,7 @@ def test_a_head_is_looked_at_only_where_it_is_whole_and_plain(
     with ours, theirs:
         theirs.sendall(sent)
         ours.setblocking(False)
-        assert _peeked(ours) == found
+        assert peeked(ours) == found
 
 
 class Full:

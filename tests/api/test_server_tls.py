@@ -106,8 +106,8 @@ def test_files_that_are_gone_or_broken_change_nothing(files: TlsFiles) -> None:
 def test_a_handshake_that_stalls_ends_in_seconds_and_is_counted(
     loop: Loop, files: TlsFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert acceptor._HANDSHAKE <= 10
-    monkeypatch.setattr(acceptor, "_HANDSHAKE", 0.3)
+    assert acceptor.HANDSHAKE <= 10
+    monkeypatch.setattr(acceptor, "HANDSHAKE", 0.3)
     failed: list[None] = []
     with served(loop, tls=ReloadingTls(files, lambda: failed.append(None))) as wired:
         with socket.create_connection(("127.0.0.1", wired.port), timeout=30) as silent:

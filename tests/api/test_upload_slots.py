@@ -9,9 +9,7 @@ from functools import wraps
 import pytest
 
 from app.api.body import flow_control
-from app.api.body.flow_control import UploadSlots
-
-LARGE = flow_control._LARGE
+from app.api.body.flow_control import LARGE, UploadSlots
 
 
 def looped(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

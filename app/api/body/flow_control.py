@@ -13,7 +13,7 @@ from app.errors import NoRoom
 from app.server import TransferLimits
 
 AT_ONCE: Final = 4
-_LARGE: Final = 2**18  # bytes: what is less is there in one turn
+LARGE: Final = 2**18  # bytes: what is less is there in one turn
 _LONG: Final = 0.5  # seconds after which a body gives its slot up: a slow one does not fill the event loop
 _GLANCE: Final = 1.0  # seconds between looks at what has moved
 _GRACE: Final = 10.0  # seconds before the rate counts: a connection starts slowly
@@ -37,7 +37,7 @@ class UploadSlots:
     @asynccontextmanager
     async def slot(self, nbytes: int) -> AsyncIterator[None]:
         """Hold a slot while `nbytes` are received; a slow transfer gives its slot up and goes on."""
-        if nbytes < _LARGE:
+        if nbytes < LARGE:
             yield
             return
         await self._take()
