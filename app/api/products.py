@@ -58,7 +58,7 @@ async def _on_the_loop(request: Request, buffers: OperandBuffers, device: str | 
     try:
         async with queue.turn():
             pending = matmul.begin(buffers, device, started)
-            is_over = pending is not None and await _replies_soon(pending) and pending.is_over()
+            is_over = pending is not None and await replies_soon(pending) and pending.is_over()
             if pending is not None and is_over:
                 made = pending.finish()
     finally:
@@ -68,7 +68,7 @@ async def _on_the_loop(request: Request, buffers: OperandBuffers, device: str | 
     return made
 
 
-async def _replies_soon(pending: PendingCall[Product | None]) -> bool:
+async def replies_soon(pending: PendingCall[Product | None]) -> bool:
     """Whether a worker replies within milliseconds."""
     loop = asyncio.get_running_loop()
     said: asyncio.Future[bool] = loop.create_future()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.api.products import _replies_soon
+from app.api.products import replies_soon
 from app.api.state import SmallProductQueue
 from app.devices.process import Worker, WorkerLink
 
@@ -32,10 +32,10 @@ def child() -> Iterator[Worker]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "soon"), [(0.0, True), (0.5, False)])
-def test_a_child_is_replies_soon_soon_or_left_to_a_thread(child: Worker, seconds: float, soon: bool) -> None:
+def test_a_child_replies_soon_or_is_left_to_a_thread(child: Worker, seconds: float, soon: bool) -> None:
     begun = child.begin(answer, seconds)
     assert begun is not None
-    assert asyncio.run(_replies_soon(begun)) is soon
+    assert asyncio.run(replies_soon(begun)) is soon
     assert begun.finish() == "state"
 
 
@@ -45,7 +45,7 @@ def test_who_is_cancelled_while_it_listens_leaves_nothing_watched(child: Worker)
     assert begun is not None
 
     async def listen() -> None:
-        task = asyncio.create_task(_replies_soon(begun))
+        task = asyncio.create_task(replies_soon(begun))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from app.api.inference.compression import PackedResponse
 from app.api.response import TextResponse, Transport
-from app.api.routes.job_result import _FileResponse
+from app.api.routes.job_result import OpenFileResponse
 from app.server import EXTENSION, TransferLimits
 from app.server.thread_pool import RequestThreads
 from tests.support.api.wire_server import EITHER, Wired, chance_of, head, served
@@ -38,7 +38,7 @@ async def file(_: Request) -> Response:
     kept = tempfile.TemporaryFile()  # noqa: SIM115 - the answer closes it
     kept.write(DATA[5:-5])
     kept.seek(0)
-    return _FileResponse((DATA[:5], DATA[-5:]), kept, "x/y", {}, THREADS)
+    return OpenFileResponse((DATA[:5], DATA[-5:]), kept, "x/y", {}, THREADS)
 
 
 async def packed(_: Request) -> Response:

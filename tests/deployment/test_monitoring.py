@@ -24,7 +24,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # the types would be one more package for one test
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.api.telemetry.metrics import _of_sensors
+from app.api.telemetry.metrics import sensor_metrics
 from app.cli.spawn import started
 from app.devices.gpu_health import GpuReading
 from app.observability.loop_lag import LoopLag
@@ -116,7 +116,7 @@ def documented() -> dict[str, tuple[str, set[str], str]]:
 def test_gpus_metrics_follow_the_rules_and_are_documented() -> None:
     reading = GpuReading("GPU-1", corrected=3, uncorrected=1, remapped_rows=2, celsius=50.0, watts=300.0)
     told = documented()
-    families = list(_of_sensors({"cuda:0": reading}))
+    families = list(sensor_metrics({"cuda:0": reading}))
     assert {family.samples[0].name for family in families} == GPU_METRICS - {"tilewise_device_xids_total"}
     for family in families:
         for sample in family.samples:

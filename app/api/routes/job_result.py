@@ -42,7 +42,7 @@ async def result_of(request: Request, job: JobRecord, convert: bool | None, own:
         return _text(file, made, threads)
     kind = (made["dtype"], tuple(made["shape"]))
     front, end = await threads.call(_around, file, *kind) if media == npz.MEDIA else (prefix(media, *kind), b"")
-    return _FileResponse((front, end), file, media, _headers(made), threads)
+    return OpenFileResponse((front, end), file, media, _headers(made), threads)
 
 
 def _around(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
@@ -93,7 +93,7 @@ def _text(file: BinaryIO, made: dict[str, Any], threads: RequestThreads) -> Resp
     return TextResponse(pieces, elements * dtype.itemsize, headers, threads, held)
 
 
-class _FileResponse(Response):
+class OpenFileResponse(Response):
     """An answer from an open file: its removal does not cut it short."""
 
     def __init__(

@@ -244,7 +244,7 @@ def _health(service: Service) -> Iterable[Metric]:
         for (name, number), count in list(gpus.xids.items()):
             xids.add_metric([name, str(number)], count)
         yield xids
-        yield from _of_sensors(dict(gpus.readings))
+        yield from sensor_metrics(dict(gpus.readings))
 
 
 def _verified(service: Service) -> Metric:
@@ -268,7 +268,8 @@ def _of_children(service: Service) -> Iterable[Metric]:
     return hangs, kills
 
 
-def _of_sensors(readings: Mapping[str, GpuReading]) -> Iterable[Metric]:
+def sensor_metrics(readings: Mapping[str, GpuReading]) -> Iterable[Metric]:
+    """The metrics of what was last read of GPUs, by their devices."""
     for member, (name, text) in _SENSORS.items():
         family = GaugeMetricFamily(name, text, labels=["device"])
         for device, reading in readings.items():
