@@ -154,7 +154,7 @@ def _expect_authentication(settings: Settings) -> None:
 def _opened(settings: Settings) -> tuple[socket.socket | None, str]:
     """The socket of a port, unless there is none, and the service's address; raises StartRefused."""
     if settings.port != "off":
-        listener = _listener(settings.host, settings.port)
+        listener = tcp_listener(settings.host, settings.port)
         return listener, _address(listener, "https" if settings.tls_certificate else "http")
     if settings.uds is None:
         raise StartRefused("without a port there is nowhere to listen: set TILEWISE_UDS, or give --uds")
@@ -165,7 +165,7 @@ def _unix_address(path: Path) -> str:
     return f"unix://{path.absolute()}"
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def tcp_listener(host: str, port: int) -> socket.socket:
     """A bound socket that does not listen yet: until the service has started, callers are turned away, not kept."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     # Sockets with this option share a port until one of them listens: one that the system chooses would not be ours.

@@ -103,7 +103,7 @@ def test_a_port_that_another_takes_while_the_service_starts_is_said_in_a_sentenc
 
 
 def test_a_port_that_the_system_chose_is_shared_with_nobody() -> None:
-    with serve._listener("127.0.0.1", 0) as listener, socket.socket() as other:
+    with serve.tcp_listener("127.0.0.1", 0) as listener, socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with pytest.raises(OSError, match="in use"):
             other.bind(listener.getsockname())
@@ -115,7 +115,7 @@ def test_a_port_that_the_system_chose_is_free_once_the_service_has_ended(tmp_pat
         caller = socket.create_connection(("127.0.0.1", port))
         httpx.get(f"{service.url}/health/live").raise_for_status()
     with caller:  # the service's end of this connection waits for it to be closed here
-        serve._listener("127.0.0.1", port).close()
+        serve.tcp_listener("127.0.0.1", port).close()
 
 
 @pytest.mark.slow
