@@ -36,13 +36,13 @@ def unsure(number: int) -> float:
 
 def _quantile(errors: Floats) -> float:
     """The 95 % quantile of errors with 80 % confidence; the largest error if there are too few."""
-    rank, share = _rank(len(errors))
+    rank, share = conformal_rank(len(errors))
     lower = errors[rank - 2] if rank > 1 else errors[rank - 1]
     return float(lower + share * (errors[rank - 1] - lower))
 
 
 @lru_cache(maxsize=1024)
-def _rank(number: int) -> tuple[int, float]:
+def conformal_rank(number: int) -> tuple[int, float]:
     """The order statistic (from 1) that reaches the confidence, and the share of the step up to it that is enough."""
     sure = 0.0
     # Twelve deviations below the mean of a binomial there is nothing of it.

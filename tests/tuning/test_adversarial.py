@@ -220,7 +220,7 @@ def test_a_zero_beside_an_infinity_is_a_nan() -> None:
     problem = Problem(2, 2, 2)
     a = np.array([[[1.0, 0.0], [2.0, 3.0]]], np.float32)
     b = np.array([[[1.0, 1.0], [np.inf, 4.0]]], np.float32)
-    expected = adversarial._spread(problem, a, b, reference(problem, a, b))
+    expected = adversarial.nonfinite_product(problem, a, b, reference(problem, a, b))
     assert np.isnan(expected[0, 0, 0])
     assert np.isposinf(expected[0, 1, 0])
     assert np.array_equal(expected[0, :, 1], [1.0, 14.0])

@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from app.tuning.measure.racing import _LOOKS, LOSS, NoiseModel, interval, race, timing
+from app.tuning.measure.racing import LOOKS, LOSS, NoiseModel, interval, race, timing
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 NOISES: dict[str, Draw] = {
@@ -116,9 +116,9 @@ def test_the_looks_spend_what_is_said() -> None:
         heights = constant * (1 + steps**2 / degrees) ** (-(degrees + 1) / 2)
         return float(np.sum((heights[1:] + heights[:-1]) / 2 * np.diff(steps)))
 
-    for look, (bound, chance) in _LOOKS.items():
+    for look, (bound, chance) in LOOKS.items():
         assert upper(bound, 3 * look) == pytest.approx(chance, rel=0.01)
-    assert sum(chance for _, chance in _LOOKS.values()) == pytest.approx(LOSS)
+    assert sum(chance for _, chance in LOOKS.values()) == pytest.approx(LOSS)
 
 
 def lost(noise: str, races: int) -> float:

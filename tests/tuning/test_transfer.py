@@ -12,7 +12,7 @@ from time import thread_time
 
 import pytest
 
-from app.tuning.conformal import CONFIDENCE, COVERAGE, _rank
+from app.tuning.conformal import CONFIDENCE, COVERAGE, conformal_rank
 from app.tuning.transfer import (
     DEFAULT_BOUND,
     DEFAULT_LOSS,
@@ -218,7 +218,7 @@ def test_answers_are_legal_with_consistent_bounds(seed: int) -> None:
 
 @pytest.mark.parametrize("number", [*range(1, 40), 60, 100, 300, 1029, 1030, 5000, 100_000, 1_000_000])
 def test_the_rank_is_the_binomials_however_many_shapes_are_tuned(number: int) -> None:
-    rank, share = _rank(number)
+    rank, share = conformal_rank(number)
     from scipy import stats  # noqa: PLC0415 - a second of each worker's time
 
     expected = int(stats.binom.ppf(CONFIDENCE, number, COVERAGE)) + 1

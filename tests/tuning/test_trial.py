@@ -282,7 +282,7 @@ def test_the_reference_is_computed_anew_after_a_write_outside_c(
 def test_another_bench_replaces_the_one_before(held: WorkerContext, link: RecordedLink) -> None:
     attempt(held, link, "right")
     attempt(held, link, "right", Problem(8, 8, 8))
-    kept = held.state(benches._FixtureSlot).fixture
+    kept = benches.kept(held)
     assert kept is not None
     assert kept.key.problem == Problem(8, 8, 8)
 
@@ -302,7 +302,7 @@ def test_a_reference_that_fails_its_spot_check_is_no_candidates_fault(
     monkeypatch.setattr(device, "reference", lambda a, b: np.matmul(a, b).astype(np.float64))
     with pytest.raises(WrongResult, match="the float64 reference"):
         attempt(held, link, "right")
-    assert held.state(benches._FixtureSlot).fixture is None
+    assert benches.kept(held) is None
 
 
 def vendor(held: WorkerContext, link: RecordedLink) -> Outcome:

@@ -27,7 +27,7 @@ WARM: Final = 0.005  # seconds of launches before the first sample: clocks rise,
 MOST: Final = 10  # samples of a config in the search
 LOSS: Final = 5e-4  # the chance of dropping a config that is as fast as the best, summed over the looks below
 # By the number of samples: upper points of Student's t, and the chance to exceed them (see Noise).
-_LOOKS: Final = {1: (16.326, 2.5e-4), 2: (8.025, 1e-4), 3: (6.594, 5e-5), 5: (5.239, 5e-5), 7: (4.784, 5e-5)}
+LOOKS: Final = {1: (16.326, 2.5e-4), 2: (8.025, 1e-4), 3: (6.594, 5e-5), 5: (5.239, 5e-5), 7: (4.784, 5e-5)}
 _UPPER: Final = 1.638  # the 90 % point of Student's t with 3 degrees of freedom
 _PRIOR: Final = 0.05  # the noise that is assumed before any was seen
 _WEIGHT: Final = 2  # configs' worth of it
@@ -107,7 +107,7 @@ class NoiseModel:
     taken): by as much as the lowest twentieth of samples lies below their config's median.
     """
 
-    looks: ClassVar[tuple[int, ...]] = tuple(_LOOKS)
+    looks: ClassVar[tuple[int, ...]] = tuple(LOOKS)
     _deviations: list[float] = field(default_factory=list, repr=False)
     _configs: int = 0
 
@@ -120,7 +120,7 @@ class NoiseModel:
 
     def margin(self, samples: int) -> float:
         """The ratio to the best's median above which the fastest of `samples` samples is clearly slower."""
-        seen, (bound, chance) = self._deviations, _LOOKS[samples]
+        seen, (bound, chance) = self._deviations, LOOKS[samples]
         scale = low = late = 0.0
         if seen:
             scale, low = seen[int(0.9 * len(seen))] / _UPPER, -seen[len(seen) // 20]
@@ -153,10 +153,10 @@ def race(
     """
     noise = NoiseModel() if noise is None else noise
     seconds = _warmed(take, warm)
-    for look in (*_LOOKS, most):
+    for look in (*LOOKS, most):
         if look > len(seconds):
             seconds += _samples(take, min(look, most) - len(seconds))
-        if best is not None and look in _LOOKS and min(seconds) > best * noise.margin(look):
+        if best is not None and look in LOOKS and min(seconds) > best * noise.margin(look):
             return RaceResult(tuple(seconds), dropped=True)
         if len(seconds) >= most or sum(seconds) >= (limit if len(seconds) > 1 else _LONG * limit):
             break

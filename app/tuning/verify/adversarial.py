@@ -213,7 +213,7 @@ def _inject(problem: Problem, a: Array, b: Array, generator: np.random.Generator
 
 def _propagated(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> str | None:
     """NaN and infinities must reach the elements that they reach in IEEE arithmetic, and no others."""
-    expected = _spread(problem, a, b, reference.reshape(c.shape))
+    expected = nonfinite_product(problem, a, b, reference.reshape(c.shape))
     if problem.precision == "emulated":  # a split infinity is a NaN: what such kernels are not asked for
         same = np.isfinite(c) == np.isfinite(expected)
     else:
@@ -228,7 +228,7 @@ def _propagated(problem: Problem, a: Array, b: Array, reference: Array, c: Array
     return review(problem, known, np.where(rest, c, c.dtype.type(0))).reason
 
 
-def _spread(problem: Problem, a: Array, b: Array, reference: Array) -> Array:
+def nonfinite_product(problem: Problem, a: Array, b: Array, reference: Array) -> Array:
     """The product of operands with NaN and infinities: the finite part, and every term with one of them."""
     left, right = (one.astype(np.float64) for one in applied(problem, a, b))
     whole = reference.copy()

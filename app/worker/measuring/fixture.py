@@ -76,13 +76,18 @@ def prepared(held: WorkerContext, link: WorkerLink, key: FixtureKey) -> Fixture:
 
     Raises LaunchFailed if the device refuses, WrongResult if the reference fails its spot check.
     """
-    kept = held.state(_FixtureSlot)
-    ready = kept.fixture
+    slot = held.state(_FixtureSlot)
+    ready = slot.fixture
     if ready is None or ready.key != key:
         ready = None
         drop(held)
-        kept.fixture = ready = _prepare(held, link, key)
+        slot.fixture = ready = _prepare(held, link, key)
     return ready
+
+
+def kept(held: WorkerContext) -> Fixture | None:
+    """The worker's fixture, None if it has none."""
+    return held.state(_FixtureSlot).fixture
 
 
 def drop(held: WorkerContext) -> None:
@@ -92,7 +97,7 @@ def drop(held: WorkerContext) -> None:
 
 def drop_buffers(held: WorkerContext) -> None:
     """Give the fixture's device memory back: a candidate that misbehaved may have written anywhere in it."""
-    ready = held.state(_FixtureSlot).fixture
+    ready = kept(held)
     if ready is not None:
         ready.buffers = None
 
