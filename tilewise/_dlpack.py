@@ -35,6 +35,12 @@ class SupportsDLPack(Protocol):
         ...
 
 
+def type_address(capsule: object) -> int:
+    """Where the tensor of a capsule has its type: a byte for the code, and one for the bits."""
+    name = _NAME(capsule)
+    return int(_POINTER(capsule, name)) + _TENSORS[name] + _CODE
+
+
 class _Renamed:
     """An array of bfloat16, exported as the integers of 16 bits that lie in its memory; any other as it is."""
 
@@ -44,11 +50,11 @@ class _Renamed:
 
     def __dlpack__(self, **options: Any) -> Any:
         capsule = self._value.__dlpack__(**options)
-        name = _NAME(capsule)
-        code, bits = (ctypes.c_uint8 * 2).from_address(_POINTER(capsule, name) + _TENSORS[name] + _CODE)
+        address = type_address(capsule)
+        code, bits = (ctypes.c_uint8 * 2).from_address(address)
         self.is_bfloat = (code, bits) == (_BFLOAT, _BITS)
         if self.is_bfloat:
-            ctypes.c_uint8.from_address(_POINTER(capsule, name) + _TENSORS[name] + _CODE).value = _UINT
+            ctypes.c_uint8.from_address(address).value = _UINT
         return capsule
 
     def __dlpack_device__(self) -> tuple[Any, int]:
