@@ -42,9 +42,10 @@ def statements(database: Database) -> Iterator[list[str]]:
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         seen.append(statement)
 
-    event.listen(database._reader, "before_cursor_execute", note)
+    engine = database.read(lambda session: session.get_bind())
+    event.listen(engine, "before_cursor_execute", note)
     yield seen
-    event.remove(database._reader, "before_cursor_execute", note)
+    event.remove(engine, "before_cursor_execute", note)
 
 
 # A kernel that compiled and answered wrong: the widest numbers that the columns hold.
@@ -212,8 +213,8 @@ class TestPlans:
             database.read(lambda session: JobRepository(session).unfinished())
             database.read(lambda session: JobRepository(session).list(kind="tune", before="job"))
             database.read(lambda session: BestRepository(session).all())
-        with database._reader.connect() as connection:
-            plans = [_plan(connection, statement) for statement in seen if statement.startswith("SELECT")]
+        asked = [statement for statement in seen if statement.startswith("SELECT")]
+        plans = database.read(lambda session: [_plan(session.connection(), statement) for statement in asked])
         assert ["ix_trials_job_id_id" in plans[0], "ix_trials_problem_key_id" in plans[1]] == [True, True], plans[:2]
         assert ["ix_jobs_fingerprint_number" in plans[2], "ix_jobs_state_number" in plans[3]] == [True, True], plans[
             2:4
