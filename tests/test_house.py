@@ -39,6 +39,12 @@ RETIRED = {
         r"\[(\w+)\]\n([^\[]*)", (ROOT / "tests" / "data" / "retired_names.txt").read_text(encoding="utf-8")
     )
 }
+# Private names of others' that tests use as these mean them: IPython's, ctypes's, the process's, CuPy's, llvmlite's of
+# pocl_compiler, and of Triton's client.
+OF_OTHERS = {"_repr_html_", "_repr_svg_", "_obj", "_exit", "_NVRTCProgram", "_target", "_text", "_pointer", "_shm_key"}
+TESTS = [path for path in sorted(ROOT.glob("tests/**/*.py")) if path != Path(__file__)]
+# Where tests wait; and a worker's own function, which has no test to fail.
+WAITING = {"tests/support/waiting.py", "tests/support/devices/child_functions.py"}
 # A value of the domain, and the model in which HTTP tells it: one concept, which the module's name tells apart.
 TOLD = {"app/api/responses.py", "app/api/schemas.py", "app/api/trials_schema.py"}
 
@@ -132,3 +138,39 @@ def test_no_constructor_sets_an_attribute_twice() -> None:
                 ]
                 twice += [f"{path.relative_to(ROOT)}: {name}" for name in set(targets) if targets.count(name) > 1]
     assert twice == []
+
+
+def calls(node: ast.AST) -> set[str]:
+    """What is called somewhere in a statement, as it is written."""
+    return {ast.unparse(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)}
+
+
+def polls(loop: ast.While) -> bool:
+    """Whether a loop does nothing but sleep until something is so, or until it is too late for that."""
+    sleeps = any(isinstance(each, ast.Expr) and calls(each) & {"time.sleep", "sleep"} for each in loop.body)
+    too_late = any(isinstance(each, ast.Assert) and "monotonic" in ast.unparse(each) for each in loop.body)
+    return sleeps and (too_late or len(loop.body) == 1)
+
+
+def test_tests_wait_in_one_function() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in TESTS
+        if path.relative_to(ROOT).as_posix() not in WAITING
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.While) and polls(node)
+    }
+    assert not found, "until() of tests/support/waiting.py says what it waited for"
+
+
+def test_tests_ask_for_what_is_public() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.attr}"
+        for path in TESTS
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.Attribute)
+        and re.match(r"_[a-zA-Z]", node.attr)
+        and ast.unparse(node.value) not in {"self", "cls", "super()"}
+        and node.attr not in OF_OTHERS
+    }
+    assert not found, "a small property gives it"

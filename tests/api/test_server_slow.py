@@ -65,6 +65,7 @@ def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
         request.param, TransferLimits(idle_timeout=0.4, transfer_timeout=20.0, min_rate=1000), routes=ROUTES
     ) as running:
         yield running
+    _WIRES.clear()  # nothing keeps connections that have ended
 
 
 @pytest.mark.rotating
