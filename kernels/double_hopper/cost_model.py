@@ -36,8 +36,8 @@ PRODUCT_CLOCKS: Final = 0.499
 DEEPEST_CLOCKS: Final = 0.0296
 LOAD_CLOCKS: Final = 0.292
 TMA_CLOCKS: Final = 0.962
-# Of memory's bandwidth, what the cache has for the blocks of all SMs; chosen by what picks lose.
-OF_BANDWIDTH_CACHE: Final = 1.3
+# Bytes that the cache sends in a clock for each SM, where all read; chosen by what picks lose.
+CACHE_BYTES: Final = 27
 # Clocks of a tile before its first product and after its last one; of each further one of an SM where no other block
 # runs beside it, and it is no persistent block's; of each store of a warp.
 TILE_CLOCKS: Final = 1070
@@ -53,7 +53,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     return LAUNCH + max(
         _clocks(config, problem, device) / CLOCK,
         problem.bytes / device.limits.bandwidth,
-        _read_bytes(config, problem) / (OF_BANDWIDTH_CACHE * device.limits.bandwidth),
+        _read_bytes(config, problem) / (CACHE_BYTES * max(device.limits.sms, 1)) / CLOCK,
     )
 
 

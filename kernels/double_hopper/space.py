@@ -26,13 +26,15 @@ LEAST_DEEP, MOST_DEEP = 64, 160
 BUSY_THREADS: Final = 128
 MOST_THREADS: Final = 512
 # What ptxas spills a few registers of, though not of all others that take as many: WM, WN, BK, MMA_K, AHEAD, threads
-# that multiply and MIN_BLOCKS.
+# that multiply and MIN_BLOCKS, in clusters and alone; and what it does in clusters.
 SPILLED: Final = (
     (32, 32, 16, 8, 1, 384, 1),
     (32, 32, 32, 8, 1, 384, 1),
     (64, 32, 32, 16, 0, 128, 2),
     (32, 64, 32, 16, 0, 128, 2),
+    (16, 64, 32, 8, 0, 128, 3),
 )
+SPILLED_IN_CLUSTERS: Final = (*SPILLED, (32, 32, 16, 16, 0, 384, 1), (32, 32, 16, 8, 0, 384, 1))
 # Elements of a large tile, and tiles for each SM with which small ones are not tried.
 LARGE: Final = 64 * 128
 WAVES: Final = 8
@@ -64,7 +66,8 @@ def _threads_fit(config: Config, _: Problem, device: Device) -> bool:
 def _registers_fit(config: Config, _: Problem, device: Device) -> bool:
     names = ("WM", "WN", "BK", "MMA_K", "AHEAD")
     tile = (*(config[name] for name in names), consumers(config), config["MIN_BLOCKS"])
-    return registers(config) <= register_limit(config, device) and tile not in SPILLED
+    spilled = SPILLED_IN_CLUSTERS if config["CLUSTER"] > 1 else SPILLED
+    return registers(config) <= register_limit(config, device) and tile not in spilled
 
 
 def _stages_pay(config: Config, _: Problem, __: Device) -> bool:
@@ -106,7 +109,10 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "warps that are no whole warpgroups, which registers are moved between": (_warpgroups_whole, _WARPS),
     "small warps' tiles for more than four warps, which load more than they multiply": (_warps_share, _WARPS),
     "fewer threads than keep an SM busy, or more than it has registers for": (_threads_fit, (*_WARPS, "MIN_BLOCKS")),
-    "more registers a thread than there are": (_registers_fit, (*_WARPS, "BK", "MMA_K", "AHEAD", "MIN_BLOCKS")),
+    "more registers a thread than there are": (
+        _registers_fit,
+        (*_WARPS, "BK", "MMA_K", "AHEAD", "CLUSTER", "MIN_BLOCKS"),
+    ),
     "stages of fewer than 64 of k, or more than 160": (_stages_pay, ("BK", "STAGES")),
     "more shared memory a block than the device allows": (shared_fits(shared_bytes), ("BM", "BN", "BK", "STAGES")),
     "more blocks on an SM than its threads and shared memory allow": (
