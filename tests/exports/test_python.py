@@ -16,7 +16,7 @@ import pytest
 from app.exports.interpreter import QueuedMap, product
 from app.exports.targets import exported
 from kernels.problem import Problem
-from tests.exports.test_c import PROBLEMS, SUPPORT, driver, stands_in, taken, taking, whole_driver
+from tests.exports.test_c import PROBLEMS, REFUSALS, SUPPORT, driver, stands_in, taken, taking, whole_driver
 from tests.support.exports import winners
 
 __all__ = ["driver", "whole_driver"]
@@ -84,21 +84,27 @@ DRIVEN = [
 ]
 
 
-@pytest.mark.parametrize("kernel", PROBLEMS)
+@pytest.mark.parametrize(
+    ("kernel", "refused"), [*((each, "NONE") for each in PROBLEMS), *(("naive", why) for why in REFUSALS)]
+)
 @pytest.mark.parametrize("target", DRIVEN)
-def test_launches_are_what_the_manifest_says(target: str, kernel: str, whole_driver: Path, tmp_path: Path) -> None:
+def test_launches_are_what_the_manifest_says(
+    target: str, kernel: str, refused: str, whole_driver: Path, tmp_path: Path
+) -> None:
+    """Whether a graph launches what comes again, or the driver makes none, or the stream takes none."""
     made = taken(kernel, tmp_path, target)
     manifest, problem = json.loads((tmp_path / "manifest.json").read_text()), made.problem
     log = tmp_path / "log"
     own = {"LD_LIBRARY_PATH": str(whole_driver), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARGUMENTS": taking(manifest)}
     program = CALLS[target].format(sizes=(problem.m, problem.n, problem.k, 1))
-    ran = ran_in(tmp_path, ["-c", program], **own)
+    ran = ran_in(tmp_path, ["-c", program], **own, **{refused: "1"})
     assert ran.returncode == 0, ran.stderr
     lines, addresses = log.read_text().splitlines(), json.loads(ran.stdout)
     expected = [launch for places in addresses for launch in recorded(kernel, manifest, places)]
     told = [[_number(word) for word in line.split()[1:]] for line in lines if line.startswith("launch")]
     assert without(told, expected) == expected
-    assert (lines.count("graph"), lines.count("destroy")) == (2, 2), "one for each product that came again and again"
+    graphs = 3 if refused in {"NONE", "FAKE_CUDA_CAPTURING"} else 0  # one for each product that comes again and again
+    assert (lines.count("graph"), lines.count("destroy")) == (graphs, graphs)
     maps = sum("tensor_map" in one for each in manifest["launches"] for one in each["args"])
     assert len([line for line in lines if line.startswith("encode")]) == 3 * maps  # two matrices C and two streams
     large = {each["entry"]: each["shared_bytes"] for each in manifest["launches"] if each["shared_bytes"] > 48 * 1024}
@@ -139,7 +145,8 @@ gemm, sizes, places = Gemm(), {sizes}, [(1 << 20, 2 << 20, 3 << 20), (1 << 20, 2
 stream = gemm.device.create_stream()
 for a, b, c in 20 * places:
     gemm.multiply(a, b, c, sizes)
-gemm.multiply(*places[0], sizes, stream)
+for _ in range(20):
+    gemm.multiply(*places[0], sizes, stream)
 for wrong in (((1 << 20) + 4, 2 << 20, 3 << 20, sizes), (1 << 20, 2 << 20, 3 << 20, (0, 1, 1, 1))):
     try:
         gemm.multiply(*wrong)
@@ -147,7 +154,7 @@ for wrong in (((1 << 20) + 4, 2 << 20, 3 << 20, sizes), (1 << 20, 2 << 20, 3 << 
         pass
     else:
         raise AssertionError(wrong)
-print(json.dumps([dict(zip("abc", each)) for each in (*20 * places, places[0])]))
+print(json.dumps([dict(zip("abc", each)) for each in (*20 * places, *20 * places[:1])]))
 """
 NUMBA = """
 import json
@@ -161,7 +168,8 @@ b, outs = cuda.device_array((k, n), DTYPE), [cuda.device_array((m, n), DTYPE) fo
 stream = cuda.stream()
 for c in 20 * outs:
     gemm.multiply(a, b, c)
-gemm.multiply(a, b, outs[0], stream)
+for _ in range(20):
+    gemm.multiply(a, b, outs[0], stream)
 others = [cuda.device_array((m, n), np.int64), cuda.device_array((m + 1, n), DTYPE)]
 for wrong in ((a, b[:, ::2], outs[0]), *((a, b, other) for other in others)):
     try:
@@ -171,7 +179,7 @@ for wrong in ((a, b[:, ::2], outs[0]), *((a, b, other) for other in others)):
     else:
         raise AssertionError(wrong)
 where = [each.__cuda_array_interface__["data"][0] for each in (a, b, *outs)]
-print(json.dumps([dict(zip("abc", (*where[:2], where[2 + each]))) for each in (*20 * (0, 1), 0)]))
+print(json.dumps([dict(zip("abc", (*where[:2], where[2 + each]))) for each in (*20 * (0, 1), *20 * (0,))]))
 """
 CALLS = {"cuda-core": CUDA_CORE, "numba": NUMBA}
 

@@ -149,7 +149,9 @@ CALL cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned
     return fclose(log), (void)stream, 0;
 }
 
-/* Graphs of kernels, whose arguments are copied as they are added. FAKE_CUDA_NO_GRAPHS says that the driver refuses them. */
+/* Graphs of kernels, whose arguments are copied as they are added. FAKE_CUDA_NO_GRAPHS says that the driver refuses
+ * them, FAKE_CUDA_CAPTURING that streams other than the default are captured, and FAKE_CUDA_PRIORITY that
+ * theirs is not the default. */
 struct node {
     void *function;
     unsigned grid[3], block[3], shared;
@@ -159,7 +161,11 @@ struct graph {
     int count;
     struct node nodes[8];
 };
-static int capturing, priority;
+static int capturing;
+static int captured(const void *stream)
+{
+    return capturing || ((uintptr_t)stream > 1 && getenv("FAKE_CUDA_CAPTURING"));
+}
 
 static struct node copied(const struct node *node)
 {
@@ -175,8 +181,8 @@ static struct node copied(const struct node *node)
     }
     return own;
 }
-CALL cuStreamIsCapturing(void *stream, int *found) { return *found = capturing, (void)stream, 0; }
-CALL cuStreamGetPriority(void *stream, int *found) { return *found = priority, (void)stream, 0; }
+CALL cuStreamIsCapturing(void *stream, int *found) { return *found = captured(stream), 0; }
+CALL cuStreamGetPriority(void *stream, int *found) { return *found = getenv("FAKE_CUDA_PRIORITY") ? -1 : 0, (void)stream, 0; }
 CALL cuThreadExchangeStreamCaptureMode(int *mode)
 {
     static int own;
@@ -221,7 +227,7 @@ CALL cuGraphLaunch(void *graph, void *stream)
         cuLaunchKernel(one->function, one->grid[0], one->grid[1], one->grid[2], one->block[0], one->block[1],
                        one->block[2], one->shared, stream, one->arguments, one->extra);
     }
-    return capturing ? 900 : 0;
+    return captured(stream) ? 900 : 0;
 }
 CALL cuGraphExecDestroy(void *graph)
 {

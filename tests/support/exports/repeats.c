@@ -5,9 +5,11 @@
 
 #include "tilewise_gemm.h"
 
+#define STREAM ((void *)(uintptr_t)64)
+
 static int multiplied(tw_gemm *gemm, uintptr_t c, int64_t m, int64_t n, int64_t k)
 {
-    return tw_matmul(gemm, (void *)(uintptr_t)(1 << 20), (void *)(uintptr_t)(2 << 20), (void *)c, m, n, k, 1, NULL);
+    return tw_matmul(gemm, (void *)(uintptr_t)(1 << 20), (void *)(uintptr_t)(2 << 20), (void *)c, m, n, k, 1, STREAM);
 }
 
 int main(int count, char **words)

@@ -78,11 +78,12 @@ class ReadyProduct:
 class Graph:
     """A CUgraphExec of a product's launches, which one thread alone launches: the one that made it."""
 
-    __slots__ = ("__weakref__", "executable", "found", "may_be_captured", "status", "thread")
+    __slots__ = ("__weakref__", "capture_status", "capture_status_at", "executable", "may_be_captured", "thread")
 
     def __init__(self, executable, stream):
-        self.executable, self.thread, self.found = executable, get_ident(), ctypes.c_int()
-        self.status, self.may_be_captured = ctypes.byref(self.found), (stream.value or LEGACY) != LEGACY
+        self.executable, self.thread, self.capture_status = executable, get_ident(), ctypes.c_int()
+        self.capture_status_at = ctypes.byref(self.capture_status)
+        self.may_be_captured = (stream.value or LEGACY) != LEGACY
 
     def __del__(self):
         library().cuGraphExecDestroy(self.executable)  # once the GPU is done with it
@@ -112,11 +113,15 @@ class Launches:
         graph = ready.graph
         if graph is None or graph.thread != get_ident():
             return self._launch_each(ready)
-        if graph.may_be_captured and (self._is_capturing(ready.handle, graph.status) or graph.found.value):
-            return self._launch_each(ready)  # no graph is launched while a stream is captured
+        if graph.may_be_captured and self._captures(ready.handle, graph):
+            return self._launch_each(ready)
         status = self._launch_graph(graph.executable, ready.handle)
         if status:
             raise RuntimeError(f"cuGraphLaunch gives {status}")
+
+    def _captures(self, handle, graph):
+        """Whether a stream is captured, and takes no graph."""
+        return self._is_capturing(handle, graph.capture_status_at) or graph.capture_status.value
 
     def _launch_each(self, ready):
         for arguments, _ in ready.launches:
