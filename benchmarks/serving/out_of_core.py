@@ -1,7 +1,7 @@
 """Products from host memory with little of the device, against the same on the device, and cuBLASXt, in one run.
 
 python -m benchmarks.serving.out_of_core [--sizes 32768] [--dtype float32] [--limit 17179869184] [--rounds 2]
-    [--blocks 2048 4096 8192]
+    [--trans nn] [--blocks 2048 4096 8192]
 
 What is in core is one launch, timed by its kernel's seconds; out of core is all from operands in the slab to C there.
 A launch in core begins after its operands' copies, while which the chip has cooled: every product begins after half a
@@ -33,7 +33,6 @@ from kernels.problem import Problem
 RESULT: Final = Path("benchmarks/results/serving/out_of_core.json")
 BLOCKS: Final = (2048, 4096, 8192)
 _LETTER: Final = {"float32": ("S", ctypes.c_float), "float64": ("D", ctypes.c_double)}
-_NOT_TRANSPOSED: Final = 0
 _REST: Final = 0.5  # seconds before each product
 
 
@@ -43,6 +42,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[32768])
     parser.add_argument("--in-core", type=int, default=None, help="the size whose rate in core counts")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--trans", choices=["nn", "nt", "tn", "tt"], default="nn")
     parser.add_argument("--devices", default="cuda:0")
     parser.add_argument("--limit", type=int, default=2**34)
     parser.add_argument("--rounds", type=int, default=2)
@@ -55,12 +55,14 @@ def main() -> None:
 
 def measured(size: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Rates in TFLOP/s of one size: in core, out of core, and of cuBLASXt at each block size."""
-    problem = Problem(size, size, size, dtype=arguments.dtype)
+    trans_a, trans_b = (letter == "t" for letter in arguments.trans)
+    problem = Problem(size, size, size, dtype=arguments.dtype, trans_a=trans_a, trans_b=trans_b)
     own = arguments.in_core or size
-    inside = Problem(own, own, own, dtype=arguments.dtype)
+    inside = replace(problem, m=own, n=own, k=own)
     in_core = served(inside, arguments, None)
     out = served(problem, arguments, arguments.limit)
-    row: dict[str, Any] = {"size": size, "dtype": problem.dtype, "limit": arguments.limit, "devices": arguments.devices}
+    row: dict[str, Any] = {"size": size, "dtype": problem.dtype, "trans": arguments.trans}
+    row |= {"limit": arguments.limit, "devices": arguments.devices}
     row |= {"in_core": in_core["kernel_tflops"], "out_of_core": out["tflops"], "tiles": out["tiles"]}
     row |= {"of_in_core": out["tflops"] / in_core["kernel_tflops"], "kernel": out["kernel"], "phases": out["seconds"]}
     if problem.dtype in _LETTER and arguments.devices.startswith("cuda"):
@@ -103,7 +105,10 @@ def fill(operand: Array) -> None:
 
 
 def cublasxt(problem: Problem, rounds: int, blocks: Sequence[int]) -> dict[str, float]:
-    """The rates of cuBLASXt from page-locked memory, by block size; empty where it cannot be loaded."""
+    """The rates of cuBLASXt from page-locked memory, by block size.
+
+    Its matrices are stored by columns: it computes the transposed C, of B and A in this order.
+    """
     import cupy  # noqa: PLC0415 - a GPU's
     from cuda.pathfinder import load_nvidia_dynamic_lib  # noqa: PLC0415
 
@@ -128,8 +133,8 @@ def cublasxt(problem: Problem, rounds: int, blocks: Sequence[int]) -> dict[str, 
             sleep(_REST)
             started = perf_counter()
             factors = ctypes.byref(one), ctypes.byref(zero)
-            matrices = (factors[0], a, size, b, size, factors[1], c, size)
-            expect(gemm(handle, _NOT_TRANSPOSED, _NOT_TRANSPOSED, size, size, size, *matrices))
+            matrices = (factors[0], b, size, a, size, factors[1], c, size)
+            expect(gemm(handle, problem.trans_b, problem.trans_a, size, size, size, *matrices))
             taken.append(perf_counter() - started)
         rates[str(block)] = problem.flops / min(taken) / 1e12
     expect(library.cublasXtDestroy(handle))

@@ -1,4 +1,5 @@
 //! Multiplies and compares with float64. The timing loop is tilewise_check.c's, which is built beside this.
+#[allow(dead_code)] // it has more than a check needs
 mod tilewise_gemm;
 mod tilewise_problem;
 use tilewise_gemm::{Gemm, Sizes};
