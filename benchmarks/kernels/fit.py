@@ -43,7 +43,7 @@ FITTED: Final = {
     "pipelined": (
         *("LAUNCH", "REDUCING", "PACKING", "OF_BANDWIDTH", "OF_BANDWIDTH_SUMS", "OF_BANDWIDTH_PACKING", "WAIT_CLOCKS"),
         *("OWN_COPY_CLOCKS", "FMA_CLOCKS", "LOAD_CLOCKS", "COPY_CLOCKS", "TILE_CLOCKS", "STORE_CLOCKS"),
-        *("STAGED_CLOCKS", "SLICE_CLOCKS", "OF_BANDWIDTH_CACHE"),
+        *("STAGED_CLOCKS", "SLICE_CLOCKS", "OF_BANDWIDTH_CACHE", "TURNED_CLOCKS"),
     ),
     "double_tensor": (
         *("LAUNCH", "OF_BANDWIDTH", "WAIT_CLOCKS", "NARROW_CLOCKS", "STEP_CLOCKS", "MMA_CLOCKS", "PRODUCT_CLOCKS"),
@@ -75,7 +75,7 @@ FITTED: Final = {
     ),
     "gemv": (
         *("LAUNCH", "ROUND", "WAVE", "JOINED_WARPS", "JOINED_BLOCKS", "SUM", "LOAD", "LOAD_SHORT", "PRODUCT"),
-        *("ELEMENT", "CACHE", "BESIDE"),
+        *("ELEMENT", "OF_BANDWIDTH", "OF_ONE", "OF_CACHE", "BESIDE"),
     ),
 }
 Vector: TypeAlias = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from kernels.direct_double.space import BAND, FOUR, STRIP, elements, registers, 
 from kernels.direct_tensor.plan import threads
 from kernels.packing import A, B, is_c_ragged, ragged
 from kernels.problem import Problem
-from kernels.rules import LINE_BYTES
+from kernels.rules import CLUSTER_ROOM, LINE_BYTES
 from kernels.space import Config
 
 # Fitted, as benchmarks/kernels/fit.py does, to 1,665 times of 90 shapes on an H200: seconds of a launch, and what
@@ -36,9 +36,6 @@ CLUSTER_CLOCKS: Final = 768
 # Clocks of an SM until a block is there, and between one and the next where no other block runs beside it.
 BLOCK_CLOCKS: Final = 54.3
 ALONE_CLOCKS: Final = 1170
-# The share of SMs that clusters find room on, each within one GPC: an H200 takes longer from the 32nd cluster of four
-# blocks and from the 16th of eight.
-ROOM: Final = {4: 0.94, 8: 0.91}
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
@@ -55,7 +52,7 @@ def _seconds(config: Config, problem: Problem, device: Device, of_lines: float) 
     limits, times = device.limits, passes(config, problem)
     granted = min(registers(config), limits.registers_per_thread)
     shared, blocks = shared_bytes(config, problem), grid(config, problem)
-    share = ROOM.get(config["CLUSTER_K"], 1)
+    share = CLUSTER_ROOM.get(config["CLUSTER_K"], 1)
     busy, waves = turns(limits, blocks, threads(config), shared, granted, share)
     products = config["BM"] * config["BN"] / (STRIP * BAND) * config["BK"] / FOUR
     loads, stores = _loads(config, problem), _stores(config, problem)

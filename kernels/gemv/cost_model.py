@@ -11,6 +11,7 @@ from kernels.gemv.plan import (
     grid,
     loads,
     loads_short,
+    long_side,
     registers,
     shared_bytes,
     short_side,
@@ -19,7 +20,7 @@ from kernels.gemv.plan import (
     warps_of_k,
 )
 from kernels.problem import Problem
-from kernels.rules import blocks
+from kernels.rules import CLUSTER_ROOM, blocks
 from kernels.space import Config
 
 # Seconds: of a launch whose loads are all in flight together, of loads that wait for others, of a wave of blocks, of
@@ -36,28 +37,47 @@ LOAD: Final = 9.9
 LOAD_SHORT: Final = 3.5
 PRODUCT: Final = 2.2
 ELEMENT: Final = 2.4
-# The caches give so much more than memory. What takes no longest costs so much of its time.
-CACHE: Final = 1.26
+# What both operands seem to be read at, of memory's bandwidth, as some of them is in the cache; what one SM gets of
+# that where others are done, beside an equal share; and what the caches send all blocks at.
+OF_BANDWIDTH: Final = 1.26
+OF_ONE: Final = 2.0
+OF_CACHE: Final = 5.0
+# What takes no longest costs so much of its time.
 BESIDE: Final = 0.45
 # What an SM holds at once, if its limits are not known.
 HELD: Final = 2
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
-    """Estimated seconds of a launch: memory, instructions, loads that wait for others, and sums that meet."""
-    sms, clusters = max(device.limits.sms, 1), config["CLUSTER_K"]
+    """Estimated seconds of a launch: memory, caches, instructions, loads that wait for others, and sums that meet."""
+    clusters = config["CLUSTER_K"]
     rounds = ceil(-(-problem.k // clusters) / (step(config, problem) * config["UNROLL"]))
-    waves = ceil(grid(config, problem) / (sms * _held(config, problem, device)))
-    long, short = max(problem.m, problem.n), min(problem.m, problem.n)
-    read = problem.k * problem.itemsize * (problem.batch * long + blocks(config, problem) * short)
+    waves = ceil(grid(config, problem) / _together(config, problem, device))
+    sent = problem.k * problem.itemsize * blocks(config, problem) * (short_side(config) + long_side(config))
     parts = (
-        read / (device.limits.bandwidth * CACHE),
+        _reading(config, problem, device),
+        sent / (device.limits.bandwidth * OF_CACHE),
         _issuing(config, problem, device) * rounds * config["UNROLL"],
         waves * (rounds - 1) * ROUND + (waves - 1) * WAVE,
     )
     meeting = JOINED_WARPS * (warps_of_k(config, problem) > 1) + JOINED_BLOCKS * (clusters > 1)
     meeting += SUM * short_side(config) * config["EACH_LONG"]
     return LAUNCH + meeting + (1 - BESIDE) * max(parts) + BESIDE * sum(parts)
+
+
+def _reading(config: Config, problem: Problem, device: Device) -> float:
+    """Seconds in which operands are read; the last blocks are few, and an SM alone does not get what all do."""
+    read = problem.batch * problem.k * problem.itemsize * (problem.m + problem.n)
+    count, together = grid(config, problem), _together(config, problem, device)
+    last = count % together
+    share = min(1, OF_ONE * last / max(device.limits.sms, 1)) if last else 1
+    return read * (count - last + last / share) / count / (device.limits.bandwidth * OF_BANDWIDTH)
+
+
+def _together(config: Config, problem: Problem, device: Device) -> int:
+    """Blocks that all SMs hold at once."""
+    room = int(device.limits.sms * CLUSTER_ROOM.get(config["CLUSTER_K"], 1))
+    return max(room, 1) * _held(config, problem, device)
 
 
 def _issuing(config: Config, problem: Problem, device: Device) -> float:

@@ -8,7 +8,7 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.kernel import Kernel
-from kernels.packing import PACK_MN_MAJOR, is_c_ragged
+from kernels.packing import PACK_MN_MAJOR, is_c_ragged, packed_bytes
 from kernels.pipelined.cost_model import seconds
 from kernels.pipelined.plan import SPLIT_K_REDUCE, plan
 from kernels.pipelined.space import SPACE, STAGED_TILE, is_ragged
@@ -56,6 +56,8 @@ _NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "SLICE_K")
 ALIKE: Final = 32
 # Blocks for each SM that splits of k make at most: of small tiles several fit one.
 BLOCKS_OF_SM: Final = 4
+# What is packed at most where rows are whole, which needs no packing: products in tiles have little room beside.
+PACKED_BYTES: Final = 2**30
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
 UNLIKE: Final = (*_NAMES, "STREAM_K_SMS", "PACK_MN", "SPLIT_K")
@@ -76,7 +78,7 @@ def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
 
 
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:
-    """Configs of a tile: SPLIT_K, stream-K, copies for ragged rows, and groups of tiles."""
+    """Configs of a tile: SPLIT_K, stream-K, packing where B's rows are turned or some ragged, and groups of tiles."""
     shape, ragged = dict(zip(_NAMES, tile, strict=True)), is_ragged(problem)
     tiles, sms = _tiles(shape, problem), device.limits.sms
     shape |= {
@@ -86,7 +88,9 @@ def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[
     }
     splits = [(0, split) for split in SPLITS if split * tiles <= BLOCKS_OF_SM * sms or split == 1]
     shared = [(sms, 1)] if sms in SMS and shape["SLICE_K"] == 1 else []
-    copies = [(0, 1), (1, 4)] if ragged else [(0, 4)]
+    copies = [(0, 1 if ragged else 4)]
+    if ragged or (problem.trans_b and packed_bytes(problem) <= PACKED_BYTES):
+        copies.append((1, 4))
     return [
         shape | {"STREAM_K_SMS": streamed, "SPLIT_K": split, "PACK_MN": packed, "VECTOR": width}
         for streamed, split in (*splits, *shared)

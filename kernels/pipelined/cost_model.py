@@ -34,6 +34,9 @@ FMA_CLOCKS: Final = 0.77
 # of these and of products, which overlap but for the end.
 LOAD_CLOCKS: Final = 0.6
 COPY_CLOCKS: Final = 0.8
+# Clocks of an SM in which a warp's copy of single elements of B, which are turned on their way, is issued in place of
+# products.
+TURNED_CLOCKS: Final = 3.0
 SHARP: Final = 6
 # Of memory's bandwidth, what the cache has for the blocks of all SMs.
 OF_BANDWIDTH_CACHE: Final = 0.85
@@ -77,7 +80,8 @@ def _k_tile_clocks(config: Config, problem: Problem, found: tuple[int, int]) -> 
     """Clocks of the busiest SM for one k tile of each of its blocks: what they issue, and what one waits."""
     busy, waves = found
     own, steps, warps = sum(copies(config, problem)), config["BK"] / config["SLICE_K"], threads(config) / WARP
-    products = config["BM"] * config["BN"] * config["BK"] / FMAS
+    turned = copies(config, problem)[1] if problem.trans_b and not config["PACK_MN"] else 0
+    products = config["BM"] * config["BN"] * config["BK"] / FMAS + TURNED_CLOCKS * warps * turned
     issued = warps * (LOAD_CLOCKS * steps * (config["TM"] + config["TN"]) + COPY_CLOCKS * own)
     waits = WAIT_CLOCKS / (config["STAGES"] - 2) + FMA_CLOCKS * steps * config["TM"] * config["TN"]
     besides = busy * issued + waves * (waits + OWN_COPY_CLOCKS * own)

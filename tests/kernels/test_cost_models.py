@@ -1,4 +1,4 @@
-"""What the kernels' own models estimate beside 16,191 times of an H200, which are in tests/data; and their fit."""
+"""What the kernels' own models estimate beside 16,279 times of an H200, which are in tests/data; and their fit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BOUNDS: Final = {
     "direct_tensor": (1.06, 0.1),
     "direct_double": (1.06, 0.1),
     "hopper": (1.05, 0.15),
-    "gemv": (1.1, 0.15),
+    "gemv": (1.05, 0.15),
     "skinny": (1.1, 0.15),
 }
 
@@ -52,7 +52,7 @@ def estimate(name: str, config: Config, problem: Problem) -> float:
 
 
 def test_there_are_as_many_times_as_the_models_say() -> None:
-    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 16191
+    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 16279
 
 
 @pytest.mark.parametrize("name", BOUNDS)
