@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import _lru_cache_wrapper
-from types import ModuleType, SimpleNamespace
+from functools import _lru_cache_wrapper, partial
+from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
 
 from tests.simulation.scheduler import Simulation, Task
 
 _CLOCKS: Final = ("monotonic", "perf_counter")
-_NAMES: Final = ("Lock", "RLock", "Condition", "Event", "Thread", "get_ident")
 
 
 class OrderedSet(dict[Any, None]):
@@ -274,26 +276,41 @@ class SimulatedExecutor:
             future.run(function, arguments)
 
 
-def threading_of(simulation: Simulation) -> SimpleNamespace:
-    """What a module of the service finds in `threading` inside a simulation."""
-    return SimpleNamespace(
-        Lock=lambda: SimulatedLock(simulation),
-        RLock=lambda: SimulatedLock(simulation, again=True),
-        Condition=lambda: SimulatedCondition(simulation),
-        Event=lambda: SimulatedEvent(simulation),
-        Thread=lambda **given: SimulatedThread(simulation, **given),
-        get_ident=lambda: id(simulation.current),
-    )
+class SimulatedThreading:
+    """What a module of the service finds as `threading`: for threads that are not the simulation's the real one."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        simulated: dict[str, Callable[..., Any]] = {
+            "Lock": lambda: SimulatedLock(simulation),
+            "RLock": lambda: SimulatedLock(simulation, again=True),
+            "Condition": lambda: SimulatedCondition(simulation),
+            "Event": lambda: SimulatedEvent(simulation),
+            "Thread": lambda **given: SimulatedThread(simulation, **given),
+            "get_ident": lambda: id(simulation.current),
+        }
+        self.names = {name: simulation.inside(new, getattr(threading, name)) for name, new in simulated.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.names:
+            return self.names[name]
+        if self._simulation.is_inside:
+            raise AttributeError(f"nothing stands in for threading.{name}")
+        return getattr(threading, name)
+
+
+def replaced(simulation: Simulation, module: ModuleType, name: str, new: Callable[..., Any]) -> Any:
+    """A patch of a module's function or class for the simulation's threads, and for no others."""
+    return patch.object(module, name, simulation.inside(new, getattr(module, name)))
 
 
 @contextmanager
 def simulated(simulation: Simulation, *modules: ModuleType) -> Iterator[None]:
     """Have modules of the service use the simulation's threads and clock inside the block."""
-    replaced = threading_of(simulation)
-    names: dict[str, Any] = {"threading": replaced, "sleep": simulation.sleep}
-    names |= {name: getattr(replaced, name) for name in _NAMES}
-    names |= dict.fromkeys(_CLOCKS, simulation.clock)
-    names["ThreadPoolExecutor"] = lambda *given, **named: SimulatedExecutor(simulation, *given, **named)
+    inside, threads = simulation.inside, SimulatedThreading(simulation)
+    names: dict[str, Any] = {"threading": threads, **threads.names, "sleep": inside(simulation.sleep, time.sleep)}
+    names |= {name: inside(simulation.clock, getattr(time, name)) for name in _CLOCKS}
+    names["ThreadPoolExecutor"] = inside(partial(SimulatedExecutor, simulation), ThreadPoolExecutor)
     patches = [
         patch.object(module, name, new) for module in modules for name, new in names.items() if name in vars(module)
     ]

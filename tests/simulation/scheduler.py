@@ -2,15 +2,20 @@
 
 Each simulated thread is a thread of the system that runs only while it holds the baton, so that a seed determines every
 step. Time stands still while any of them can run, and then goes to the next moment that one waits for.
+
+Other threads of the process, such as those of a service that other tests have opened, go on beside a run and have no
+part in it, nor does the collection of what they and other tests have left.
 """
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import update_wrapper
 from hashlib import sha256
 from pathlib import Path
 from types import CodeType, FrameType
@@ -45,6 +50,7 @@ class Task:
 
     def _run(self) -> None:
         self.turn.acquire()
+        self._simulation.enter()
         try:
             if not self.doomed:
                 self._simulation.interrupt()
@@ -68,6 +74,18 @@ def _taken_lock() -> threading.Lock:
     return lock
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage: what other tests have left is closed by lines of the service, which would count."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
+
+
 class Simulation:
     """A run from one seed. `now` is its clock; `digest` is the same for every run of the seed."""
 
@@ -82,6 +100,8 @@ class Simulation:
         self._failure: BaseException | None = None
         self._digest = sha256()
         self._known: dict[CodeType, bool] = {}
+        self._inside = threading.local()
+        self.enter()
 
     @property
     def digest(self) -> str:
@@ -104,6 +124,23 @@ class Simulation:
         assert self.current is not None, "no simulated thread runs"
         return self.current
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the thread that calls is a simulated one, or the one that made the simulation."""
+        return getattr(self._inside, "entered", False)
+
+    def enter(self) -> None:
+        """Have the thread that calls be one of the simulation's."""
+        self._inside.entered = True
+
+    def inside(self, simulated: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that is `simulated` for the simulation's threads, and `real` for all others; pickled as `real`."""
+
+        def call(*given: Any, **named: Any) -> Any:
+            return (simulated if self.is_inside else real)(*given, **named)
+
+        return update_wrapper(call, real, updated=())
+
     def clock(self) -> float:
         """Seconds, in place of monotonic and perf_counter."""
         return self.now
@@ -115,6 +152,7 @@ class Simulation:
         task.thread.start()
         return task
 
+    @_uncollected()
     def run(self) -> None:
         """Run until every thread that is no daemon has ended; raises what any of them raised, and Stuck."""
         try:

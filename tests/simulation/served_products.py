@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
-from unittest.mock import patch
 
 import numpy as np
 
@@ -38,7 +37,7 @@ from kernels.device import Device, Limits
 from kernels.launch import Launch
 from kernels.problem import Problem
 from tests.simulation.child import SimulatedProcess, processes
-from tests.simulation.primitives import simulated
+from tests.simulation.primitives import replaced, simulated
 from tests.simulation.scheduler import Simulation
 from tests.simulation.turns import PREFIXES, OrderlyLease
 
@@ -107,7 +106,7 @@ class World:
         self.stack.callback(self.slab.close)
         self.stack.callback(self.lease.close)
         made = processes(self.simulation, self.processes.append)
-        self.stack.enter_context(patch.object(worker_module, "WorkerProcess", made))
+        self.stack.enter_context(replaced(self.simulation, worker_module, "WorkerProcess", made))
         products, trials = (Worker(name, set_up, (name,), lease=self.lease) for name in ("products", "trials"))
         self.workers, nowhere = (products, trials), cast("Any", None)
         self.unit = Unit(_DEVICE, Vendor(None, "none"), self.lease, products, trials, nowhere)
@@ -291,8 +290,8 @@ def run(seed: int) -> tuple[Simulation, Counter[str]]:
     simulation = Simulation(seed)
     modules = [module for name, module in sys.modules.items() if name.startswith(PREFIXES)]
     with ExitStack() as stack, simulated(simulation, *modules):
-        stack.enter_context(patch.object(product, "multiply", multiply_one))
-        stack.enter_context(patch.object(batched, "multiply", multiply_all))
+        stack.enter_context(replaced(simulation, product, "multiply", multiply_one))
+        stack.enter_context(replaced(simulation, batched, "multiply", multiply_all))
         world = World(simulation, Faults.drawn(simulation), stack)
         worlds.append(world)
         try:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, cast
 from unittest.mock import patch
 from uuid import UUID
@@ -54,7 +55,7 @@ from app.tuning.budget import Budget
 from app.worker.serving import batched, product
 from kernels.problem import Problem
 from tests.simulation import served_products
-from tests.simulation.primitives import OrderedSet, SimulatedLock, simulated
+from tests.simulation.primitives import OrderedSet, SimulatedLock, replaced, simulated
 from tests.simulation.scheduler import Simulation
 from tests.simulation.served_products import Faults, World, measure
 from tests.simulation.turns import PREFIXES
@@ -362,12 +363,14 @@ def run(seed: int) -> tuple[Simulation, Counter[str]]:
     folder = Path(tempfile.mkdtemp(dir=served_products.MEMORY))
     with ExitStack() as stack, simulated(simulation, *modules):
         stack.callback(shutil.rmtree, folder)
-        stack.enter_context(patch.object(product, "multiply", served_products.multiply_one))
-        stack.enter_context(patch.object(batched, "multiply", served_products.multiply_all))
-        stack.enter_context(patch.object(executor_module, "ShapeTuner", SimulatedTuner))
-        stack.enter_context(patch.object(JobProgress.__init__, "__defaults__", (simulation.clock,)))
+        stack.enter_context(replaced(simulation, product, "multiply", served_products.multiply_one))
+        stack.enter_context(replaced(simulation, batched, "multiply", served_products.multiply_all))
+        stack.enter_context(replaced(simulation, executor_module, "ShapeTuner", SimulatedTuner))
+        clock = simulation.inside(simulation.clock, monotonic)
+        stack.enter_context(patch.object(JobProgress.__init__, "__defaults__", (clock,)))
         stack.enter_context(patch.object(jobs_module, "set", OrderedSet, create=True))
-        stack.enter_context(patch.object(jobs_module, "uuid4", lambda: UUID(int=simulation.rng.getrandbits(128))))
+        drawn = partial(simulation.rng.getrandbits, 128)
+        stack.enter_context(replaced(simulation, jobs_module, "uuid4", lambda: UUID(int=drawn())))
         world = JobWorld(simulation, Faults.drawn(simulation), stack, folder=folder / "results")
         served_products.worlds.append(world)
         try:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import threading
+from typing import cast
 from unittest.mock import patch
 
 import pytest
 
 from app.devices.lease import PriorityLock
-from app.services.jobs.service import JobService
+from app.services.jobs.service import JobService, new_job
 from app.services.matmul.admission import Admission
 from app.services.tuning.job_queue import JobQueue
+from app.store.database import Database
+from tests.simulation import stored_jobs
+from tests.simulation.scheduler import Simulation
 from tests.simulation.seeds import RUNS, runs
 
 
@@ -47,6 +53,36 @@ def test_simulated_jobs_tune_and_multiply() -> None:
 def test_a_seed_is_the_same_run_whenever_it_is_run(what: str) -> None:
     run = RUNS[what]
     assert [run(seed)[0].digest for seed in range(2)] == [run(seed)[0].digest for seed in range(2)]
+
+
+def test_a_service_beside_a_run_has_no_part_in_it() -> None:
+    """As one that stays open for other tests does: it takes locks, starts threads, waits for them, and makes jobs."""
+    digest, over, made = stored_jobs.run(0)[0].digest, threading.Event(), 0
+
+    def work() -> None:
+        nonlocal made
+        while not over.is_set():
+            beside = JobService(cast("Database", None))
+            beside.start()
+            made += new_job("tune", {}).state == "queued"
+            beside.stop()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        assert stored_jobs.run(0)[0].digest == digest
+    finally:
+        over.set()
+    thread.join()
+    assert made > 1
+
+
+def test_no_garbage_is_collected_in_a_run() -> None:
+    seen: list[bool] = []
+    simulation = Simulation(0)
+    simulation.spawn(lambda: seen.append(gc.isenabled()), "a thread")
+    simulation.run()
+    assert (seen, gc.isenabled()) == ([False], True)
 
 
 def test_a_place_that_is_kept_is_found() -> None:
