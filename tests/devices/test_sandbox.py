@@ -16,6 +16,7 @@ import pytest
 
 from app.devices import fleet as fleets
 from app.devices import worker_entry
+from app.devices.binary_cache import CACHES, make_private
 from app.devices.fleet import Fleet, open_fleet
 from app.devices.process import Worker
 from app.devices.sandbox import PARTS, Sandbox, Support, landlock, of_discovery, of_platform, support
@@ -129,6 +130,8 @@ def test_a_gpus_process_finds_room_for_cupys_cache_where_the_user_has_none(
 def test_the_process_that_asks_for_devices_is_confined_as_their_workers(
     make: Making, binaries: Path, outside: Path
 ) -> None:
+    for name in CACHES:
+        make_private(binaries / name)
     child = make(sandbox=of_discovery(SUPPORT, "opencl", binaries))
     devices, _ = child.call(worker_entry.discover, "opencl", binaries)
     assert [device.id for device in devices] == ["opencl:0"]
