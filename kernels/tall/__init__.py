@@ -96,12 +96,18 @@ def _config(piece: int, row: tuple[int, ...], problem: Problem, device: Device) 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether it is faster than tiled on a processor, where the short side is not that short, and than others on a GPU.
 
-    Where pipelined is there, that and register_tiled take 0.4 to 0.9 of the time on an H200, but for the longest sides.
+    Where pipelined is there, that and register_tiled take 0.4 to 0.9 of the time on an H200, but for the longest sides
+    where products take little longer than reading: of 65536 x 128 x 512, where they take four times as long, 0.88.
     """
     if device.platform != "cuda":
         return min(problem.m, problem.n) >= PROCESSOR_SHORT
     rivalled = device.capability >= PIPELINED_SINCE and problem.dtype == "float32"
-    return not rivalled or max(problem.m, problem.n) >= LONGEST
+    return not rivalled or (max(problem.m, problem.n) >= LONGEST and _is_read(problem, device))
+
+
+def _is_read(problem: Problem, device: Device) -> bool:
+    """Whether products take at most twice as long as reading and writing."""
+    return problem.flops * device.limits.bandwidth <= 2 * problem.bytes * device.limits.peak
 
 
 TALL: Final = Kernel(
