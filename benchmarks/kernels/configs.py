@@ -4,11 +4,11 @@
         [--cache FOLDER]
 
 PLAN is JSON: [[problem key, [[kernel, config], ...]], ...], where null is the kernel's default and the kernel "vendor"
-its library. Each launch is timed between two events, 2.6 us more on an H200 than the mean of a graph, by which short
-ones are tuned. Rules of spaces do not count: what they refuse can be timed, too. A config's product is compared with
-float64's before, on a small problem. OUT has a line for each problem, as `--trials` of benchmarks.kernels.drawn
-writes them: `benchmarks.kernels.fit` reads it. Nothing is begun once `--until` seconds are over. What is compiled stays
-in `--cache`, if that is given.
+its library. Launches are timed as a tune times them: on operands that no cache has, short ones by the mean of a graph,
+others between two events; those that go on for seconds by events alone. Rules of spaces do not count: what they refuse
+can be timed, too. A config's product is compared with float64's before, on a small problem. OUT has a line for each
+problem, as `--trials` of benchmarks.kernels.drawn writes them: `benchmarks.kernels.fit` reads it. Nothing is begun once
+`--until` seconds are over. What is compiled stays in `--cache`, if that is given.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
@@ -27,31 +28,28 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from app.devices.backend import Backend, Buffer, Operands, WorkerContext
+from app.devices.backend import Backend, WorkerContext
 from app.devices.process import WorkerLink
-from app.dtypes import numpy_dtype
+from app.dtypes import Array, numpy_dtype
 from app.errors import CompileFailed, LaunchFailed, WrongResult
+from app.tuning.measure.racing import EVENTS, policy_of
+from app.worker.measuring.contenders import VENDOR, LoadedContender, OperandRotation
+from app.worker.measuring.fixture import rotating
 from app.worker.serving.launch_class import ready
 from benchmarks.kernels.accuracy import opened
 from benchmarks.serving.certificates import Alone
 from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem
+from kernels.space import Config
 
-VENDOR: Final = "vendor"
 _DRAWN: Final = 2**20  # numbers of an operand that are drawn; they come again and again
 _REST: Final = 0.5  # seconds before what goes on for long
 _WARM: Final = 1 / 3  # of what goes on for long, before clocks are those of the rest
 Line = tuple[str, dict[str, int] | None, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """A kernel by name, its launch (None for the vendor's library), and what gives the seconds of some launches."""
-
-    kernel: str
-    launch: Launch | None
-    seconds: Callable[[], list[float]]
+Take = Callable[[int], list[float]]
 
 
 def main() -> None:
@@ -82,29 +80,30 @@ def timed(
     held: WorkerContext, problem: Problem, configs: Sequence[Any], cache: Path, options: argparse.Namespace
 ) -> list[Line]:
     """Milliseconds of each config that is right, in the plan's order: a median, or a mean of what went on for long."""
-    backend = held.backend
-    on = Operands(*(drawn(backend, nbytes, problem) for nbytes in (problem.a_bytes, problem.b_bytes, problem.c_bytes)))
+    backend, policy = held.backend, EVENTS if options.sustained else policy_of(problem, held.backend.device)
+    sets = rotating(backend, problem, drawn(problem, problem.a_bytes), drawn(problem, problem.b_bytes))
     launches = [(name, None if name == VENDOR else launch(name, config, problem, held)) for name, config in configs]
     compile_ahead([each for _, each in launches if each is not None], backend, cache)
-    chosen = [each for name, one in launches if (each := prepared(held, problem, name, one, on)) is not None]
+    chosen = [each for name, one in launches if (each := prepared(held, problem, name, one)) is not None]
+    takes = [each.taking(cast("WorkerLink", Alone()), OperandRotation(sets), policy) for each in chosen]
     took: list[list[float]] = [[] for _ in chosen]
     for number in range(options.rounds + 1):
-        for each, seconds in zip(chosen, took, strict=True):
-            found = sustained(each, options.sustained) if options.sustained else each.seconds()
+        for take, seconds in zip(takes, took, strict=True):
+            found = sustained(take, options.sustained) if options.sustained else take(1)
             seconds.extend(found if number else ())  # the first round warms up
     typical = fmean if options.sustained else median
     return [
-        (each.kernel, None if each.launch is None else dict(each.launch.config), 1e3 * typical(seconds))
+        (each.kernel, dict(each.config) if each.kernel != VENDOR else None, 1e3 * typical(seconds))
         for each, seconds in zip(chosen, took, strict=True)
     ]
 
 
-def drawn(backend: Backend, nbytes: int, problem: Problem) -> Buffer:
-    """A buffer of drawn numbers."""
+def drawn(problem: Problem, nbytes: int) -> Array:
+    """So many bytes of drawn numbers."""
     dtype = numpy_dtype(problem.dtype)
     count = nbytes // dtype.itemsize
     some = np.random.default_rng(nbytes).standard_normal(min(count, _DRAWN)).astype(dtype)
-    return backend.upload(np.resize(some, count))
+    return np.resize(some, count)
 
 
 def launch(name: str, config: Mapping[str, int] | None, problem: Problem, held: WorkerContext) -> Launch:
@@ -130,11 +129,12 @@ def compile_ahead(launches: Sequence[Launch], backend: Backend, cache: Path) -> 
         list(pool.map(compiled, launches))
 
 
-def prepared(held: WorkerContext, problem: Problem, name: str, one: Launch | None, on: Operands) -> Timed | None:
+def prepared(held: WorkerContext, problem: Problem, name: str, one: Launch | None) -> LoadedContender | None:
     """A config that is compiled and right, else None, and why on standard output."""
     backend = held.backend
     if one is None:
-        return Timed(name, None, lambda: backend.vendor_time(problem, [on], "events"))
+        run, time = partial(backend.vendor_run, problem), partial(backend.vendor_time, problem)
+        return LoadedContender(name, Config.of({}), run, time, 0.0)
     try:
         program = ready(held, cast("WorkerLink", Alone()), one)
     except (CompileFailed, LaunchFailed, WrongResult) as error:
@@ -142,15 +142,17 @@ def prepared(held: WorkerContext, problem: Problem, name: str, one: Launch | Non
             raise
         print(f"{name} {one.config}: {error.message}", flush=True)
         return None
-    return Timed(name, one, lambda: backend.time(program, one, [on], "events"))
+    return LoadedContender(
+        name, one.config, partial(backend.run, program, one), partial(backend.time, program, one), 0.0
+    )
 
 
-def sustained(each: Timed, seconds: float) -> list[float]:
+def sustained(take: Take, seconds: float) -> list[float]:
     """The seconds of the later ones of launches that go on for so long, after a rest."""
     sleep(_REST)
     found, started = list[float](), perf_counter()
     while not found or perf_counter() - started < seconds:
-        found += each.seconds()
+        found += take(1)
     return found[int(_WARM * len(found)) :]
 
 

@@ -216,6 +216,9 @@ class Alone:
         del deadline
         return nullcontext()
 
+    def offer(self, deadline: float) -> None:
+        """Let nobody have the device meanwhile."""
+
 
 if __name__ == "__main__":
     main()

@@ -162,14 +162,20 @@ def _reference(backend: Backend, link: WorkerLink, problem: Problem, a: Array, b
 
 
 def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> FixtureBuffers:
-    guarded = backend.allocate(problem.c_bytes + 2 * GUARD)
+    guarded, rotation = backend.allocate(problem.c_bytes + 2 * GUARD), rotating(backend, problem, a, b)
+    verifying = Operands(rotation[0].a, rotation[0].b, guarded.window(GUARD, problem.c_bytes))
+    return FixtureBuffers(guarded, verifying, rotation)
+
+
+def rotating(backend: Backend, problem: Problem, a: Array, b: Array) -> tuple[Operands, ...]:
+    """Sets of operands, A and B the same in each, over three times the cache unless memory is short: one at least."""
     cache = backend.device.limits.cache_bytes or _CACHE
     most = _MOST_BYTES if backend.device.platform == "cuda" else _MOST_HOST_BYTES
     count = _sets(problem, cache, min(most, backend.free_bytes() // 2))
     pools = backend.upload(_repeated(a, count)), backend.upload(_repeated(b, count))
     pool_c = backend.allocate(count * _up(problem.c_bytes))
     backend.fill(pool_c, 0)  # a host's memory is there once it was written to: no launch is to pay for that
-    rotation = tuple(
+    return tuple(
         Operands(
             pools[0].window(number * _up(a.nbytes), a.nbytes),
             pools[1].window(number * _up(b.nbytes), b.nbytes),
@@ -177,8 +183,6 @@ def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> FixtureB
         )
         for number in range(count)
     )
-    verifying = Operands(rotation[0].a, rotation[0].b, guarded.window(GUARD, problem.c_bytes))
-    return FixtureBuffers(guarded, verifying, rotation)
 
 
 def _sets(problem: Problem, cache: int, most: int) -> int:
