@@ -47,8 +47,6 @@ _DRAWN: Final = 2**20  # numbers of an operand that are drawn; they come again a
 _REST: Final = 0.5  # seconds before what goes on for long
 _WARM: Final = 1 / 3  # of what goes on for long, before clocks are those of the rest
 Line = tuple[str, dict[str, int] | None, float]
-
-
 Take = Callable[[int], list[float]]
 
 

@@ -56,8 +56,9 @@ _NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "SLICE_K")
 ALIKE: Final = 32
 # Blocks for each SM that splits of k make at most: of small tiles several fit one.
 BLOCKS_OF_SM: Final = 4
-# What is packed at most where rows are whole, which needs no packing: products in tiles have little room beside.
-PACKED_BYTES: Final = 2**30
+# What is packed at most where rows are whole, which need not be: products in tiles have little room beside, and their
+# first tiles come in slices of k, which no packing precedes.
+PACKED_BYTES: Final = 2**29
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
 UNLIKE: Final = (*_NAMES, "STREAM_K_SMS", "PACK_MN", "SPLIT_K")
