@@ -80,10 +80,11 @@ def timed(
     """Milliseconds of each config that is right, in the plan's order: a median, or a mean of what went on for long."""
     backend, policy = held.backend, EVENTS if options.sustained else policy_of(problem, held.backend.device)
     sets = rotating(backend, problem, drawn(problem, problem.a_bytes), drawn(problem, problem.b_bytes))
+    rotation = OperandRotation(sets)  # of all, since what one has used is in a cache for the next
     launches = [(name, None if name == VENDOR else launch(name, config, problem, held)) for name, config in configs]
     compile_ahead([each for _, each in launches if each is not None], backend, cache)
     chosen = [each for name, one in launches if (each := prepared(held, problem, name, one)) is not None]
-    takes = [each.taking(cast("WorkerLink", Alone()), OperandRotation(sets), policy) for each in chosen]
+    takes = [each.taking(cast("WorkerLink", Alone()), rotation, policy) for each in chosen]
     took: list[list[float]] = [[] for _ in chosen]
     for number in range(options.rounds + 1):
         for take, seconds in zip(takes, took, strict=True):
