@@ -36,17 +36,16 @@ _SMALL: Final = (
     (16, 32, 4, 4, 32, 32, 4, 1),
 )
 _OPENCL: Final = (
-    (64, 64, 8, 16, 64, 16, 1, 1),
-    (64, 64, 8, 16, 64, 8, 1, 1),
-    (32, 64, 4, 16, 64, 16, 1, 1),
-    (32, 32, 4, 8, 32, 16, 1, 1),
-    (32, 32, 4, 8, 32, 8, 1, 1),
-    (32, 32, 4, 4, 16, 8, 1, 1),
+    (128, 128, 8, 16, 64, 64, 1, 1),
+    (64, 64, 8, 16, 64, 64, 1, 1),
+    (32, 64, 4, 16, 64, 64, 1, 1),
+    (32, 32, 4, 8, 32, 64, 1, 1),
+    (32, 32, 4, 4, 16, 64, 1, 1),
 )
 # On a processor tiled is faster below so many operations, of which fewer suffice where A is stored k x m, and for a C
 # with a side below one tile's: a block of register_tiled begins with work that small products do not repay.
-_FLOPS: Final = 1e9
-_FLOPS_TRANSPOSED: Final = 2.5e8
+_FLOPS: Final = 2.5e8
+_FLOPS_TRANSPOSED: Final = 1e8
 _SIDE: Final = 64
 _TILE_NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "MIN_BLOCKS")
 
@@ -55,9 +54,16 @@ def _default(problem: Problem, device: Device) -> Config:
     large = _CUDA if problem.dtype == "float32" else _DOUBLES
     tiles = (*large, *_SMALL) if device.platform == "cuda" else _OPENCL
     shapes = [dict(zip(_TILE_NAMES, tile, strict=True)) for tile in tiles]
-    if device.platform == "cuda" and device.capability < COPIES_SINCE:
+    if device.platform != "cuda":
+        shapes = [shape | {"BK": min(shape["BK"], _depth(problem))} for shape in shapes]
+    elif device.capability < COPIES_SINCE:
         shapes = [shape | {"STAGES": BUFFERED} for shape in shapes]
     return lightest(SPACE, [each for shape in shapes for each in _ways(shape, problem, device)], problem, device)
+
+
+def _depth(problem: Problem) -> int:
+    """The least BK that k does not exceed; more of k between two barriers is worth the k tile that is not filled."""
+    return next((bk for bk in SPACE.parameters["BK"] if bk >= problem.k), SPACE.parameters["BK"][-1])
 
 
 def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[str, int]]:

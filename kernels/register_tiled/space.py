@@ -28,6 +28,8 @@ _FEWER: Final = dict(zip(SPLITS, (0, *SPLITS), strict=False))
 FEWEST_K_TILES: Final = 2
 # Steps of k between two barriers that a team takes: fewer do not pay for the wait, more take memory from stages.
 SLICE_STEPS: Final = (8, 32)
+# The same on a processor, where a barrier ends one loop over all threads and begins another: waits cost more.
+PROCESSOR_STEPS: Final = (8, 64)
 # Threads of an SM that have its schedulers busy, and blocks for each SM that leave the last wave a small part.
 BUSY_THREADS: Final = 512
 WAVES: Final = 4
@@ -82,8 +84,8 @@ def _copies_asynchronous(config: Config, _: Problem, device: Device) -> bool:
     return config["STAGES"] > BUFFERED or device.capability < COPIES_SINCE
 
 
-def _slice_steps(config: Config, _: Problem, __: Device) -> bool:
-    least, most = SLICE_STEPS
+def _slice_steps(config: Config, _: Problem, device: Device) -> bool:
+    least, most = SLICE_STEPS if device.platform == "cuda" else PROCESSOR_STEPS
     return least * config["SLICE_K"] <= config["BK"] <= most * config["SLICE_K"]
 
 

@@ -160,8 +160,8 @@ def test_a_job_without_a_result_says_so(client: httpx.Client) -> None:
 
 def slow(client: httpx.Client) -> str:
     """Keep the device busy for a while: the place of the job that does."""
-    a, b = operands(1000, 1000, 1000)
-    url = "/matmul?m=1000&n=1000&k=1000&kernel=naive"
+    a, b = operands(1600, 1600, 1600)
+    url = "/matmul?m=1600&n=1600&k=1600&kernel=naive"
     answer = client.post(url, content=a.tobytes() + b.tobytes(), headers=RAW | {"Prefer": "respond-async"})
     assert answer.status_code == 202
     place: str = answer.headers["Location"]
