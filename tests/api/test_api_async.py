@@ -160,8 +160,8 @@ def test_a_job_without_a_result_says_so(client: httpx.Client) -> None:
 
 def slow(client: httpx.Client) -> str:
     """Keep the device busy for a while: the place of the job that does."""
-    a, b = operands(1600, 1600, 1600)
-    url = "/matmul?m=1600&n=1600&k=1600&kernel=naive"
+    a, b = operands(1000, 1000, 1000)
+    url = "/matmul?m=1000&n=1000&k=1000&kernel=naive"
     answer = client.post(url, content=a.tobytes() + b.tobytes(), headers=RAW | {"Prefer": "respond-async"})
     assert answer.status_code == 202
     place: str = answer.headers["Location"]
@@ -175,14 +175,14 @@ def waiting(client: httpx.Client) -> int:
 
 
 def test_a_job_that_waits_is_cancelled_at_once(client: httpx.Client) -> None:
-    places = [slow(client) for _ in range(1)]
+    place = slow(client)
     answer, _ = ask(client, 40, 40, 40)
-    cancelled = client.delete(answer.headers["Location"])
-    assert cancelled.json()["state"] in {"cancelled", "succeeded"}
-    assert client.get(answer.headers["Location"] + "/result").status_code == 404
-    for place in places:
-        client.delete(place)
-        assert ended(client, place)["state"] in {"cancelled", "succeeded"}
+    state = client.delete(answer.headers["Location"]).json()["state"]
+    assert state in {"cancelled", "succeeded"}
+    result = client.get(answer.headers["Location"] + "/result")
+    assert result.status_code == (404 if state == "cancelled" else 200), "what was busy may have ended before"
+    client.delete(place)
+    assert ended(client, place)["state"] in {"cancelled", "succeeded"}
 
 
 @pytest.mark.rotating
