@@ -11,7 +11,7 @@ from kernels.direct_double.space import BAND, FOUR, STRIP, elements, registers, 
 from kernels.direct_tensor.plan import threads
 from kernels.packing import A, B, is_c_ragged, ragged
 from kernels.problem import Problem
-from kernels.rules import CLUSTER_ROOM, LINE_BYTES
+from kernels.rules import CLUSTERED_SMS, LINE_BYTES
 from kernels.space import Config
 
 # Fitted, as benchmarks/kernels/fit.py does, to 1,665 times of 90 shapes on an H200: seconds of a launch, and what
@@ -52,7 +52,7 @@ def _seconds(config: Config, problem: Problem, device: Device, of_lines: float) 
     limits, times = device.limits, passes(config, problem)
     granted = min(registers(config), limits.registers_per_thread)
     shared, blocks = shared_bytes(config, problem), grid(config, problem)
-    share = CLUSTER_ROOM.get(config["CLUSTER_K"], 1)
+    share = CLUSTERED_SMS.get(config["CLUSTER_K"], 1)
     busy, waves = turns(limits, blocks, threads(config), shared, granted, share)
     products = config["BM"] * config["BN"] / (STRIP * BAND) * config["BK"] / FOUR
     loads, stores = _loads(config, problem), _stores(config, problem)

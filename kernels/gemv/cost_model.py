@@ -20,7 +20,7 @@ from kernels.gemv.plan import (
     warps_of_k,
 )
 from kernels.problem import Problem
-from kernels.rules import CLUSTER_ROOM, blocks
+from kernels.rules import CLUSTERED_SMS, blocks
 from kernels.space import Config
 
 # Seconds: of a launch whose loads are all in flight together, of loads that wait for others, of a wave of blocks, of
@@ -66,7 +66,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
 
 
 def _reading(config: Config, problem: Problem, device: Device) -> float:
-    """Seconds in which operands are read; the last blocks are few, and an SM alone does not get what all do."""
+    """Seconds in which operands are read: at an SM's own bandwidth where the last wave's blocks are on few of them."""
     read = problem.batch * problem.k * problem.itemsize * (problem.m + problem.n)
     count, together = grid(config, problem), _together(config, problem, device)
     last = count % together
@@ -75,9 +75,9 @@ def _reading(config: Config, problem: Problem, device: Device) -> float:
 
 
 def _together(config: Config, problem: Problem, device: Device) -> int:
-    """Blocks that all SMs hold at once."""
-    room = int(device.limits.sms * CLUSTER_ROOM.get(config["CLUSTER_K"], 1))
-    return max(room, 1) * _held(config, problem, device)
+    """Blocks that are resident on all SMs at once."""
+    sms = int(device.limits.sms * CLUSTERED_SMS.get(config["CLUSTER_K"], 1))
+    return max(sms, 1) * _held(config, problem, device)
 
 
 def _issuing(config: Config, problem: Problem, device: Device) -> float:

@@ -45,8 +45,11 @@ _OPENCL: Final = (
 # On a processor tiled is faster below so many operations, of which fewer suffice where A is stored k x m, and for a C
 # with a side below one tile's: a block of register_tiled begins with work that small products do not repay.
 _FLOPS: Final = 2.5e8
-_FLOPS_TRANSPOSED: Final = 1e8
+_FLOPS_TRANSPOSED: Final = 1.5e8
 _SIDE: Final = 64
+# What tiles of that side may exceed C by, for it to be faster than tiled; and k tiles k.
+PAST_EDGES: Final = 1.4
+PADDED: Final = 1.25
 _TILE_NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "MIN_BLOCKS")
 
 
@@ -62,8 +65,11 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _depth(problem: Problem) -> int:
-    """The least BK that k does not exceed; more of k between two barriers is worth the k tile that is not filled."""
-    return next((bk for bk in SPACE.parameters["BK"] if bk >= problem.k), SPACE.parameters["BK"][-1])
+    """The largest BK whose k tiles exceed k by no more than PADDED; of a k that one tile has, the least BK."""
+    depths = SPACE.parameters["BK"]
+    if problem.k <= depths[-1]:
+        return next(bk for bk in depths if bk >= problem.k)
+    return next((bk for bk in reversed(depths) if -(-problem.k // bk) * bk <= PADDED * problem.k), depths[0])
 
 
 def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[str, int]]:
@@ -88,7 +94,9 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     if device.platform == "cuda":
         return True
     least = _FLOPS_TRANSPOSED if problem.trans_a else _FLOPS
-    return min(problem.m, problem.n) >= _SIDE and problem.flops >= least
+    covered = -(-problem.m // _SIDE) * -(-problem.n // _SIDE) * _SIDE**2
+    is_filled = covered <= PAST_EDGES * problem.m * problem.n
+    return min(problem.m, problem.n) >= _SIDE and is_filled and problem.flops >= least
 
 
 REGISTER_TILED: Final = Kernel(

@@ -14,7 +14,7 @@ turn, in random order, on rotating buffers with cold caches, short ones in CUDA 
 
 A line is appended to OUT as it comes, and the same command goes on where a stopped run was: on a machine that is lent
 for ten minutes at a time, give `--until 480` and the same OUT as often as it takes; it ends with 1 while shapes are
-left. OUT is of one device and one set of kernel texts. The classes and their bars stand in peer_shapes.py.
+left. OUT is of one device and one set of kernel texts. The classes and their bars stand in shapes.py beside this.
 """
 
 from __future__ import annotations
