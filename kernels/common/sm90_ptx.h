@@ -40,31 +40,43 @@ INNER void mbarrier_arrive(const unsigned barrier, const unsigned block)
 #endif
 }
 
-// mbarrier.try_wait.parity in a loop. A fresh barrier's phase has parity 0, so that waiting for
-// parity 1 returns at once: producers start with every stage free.
-INNER void mbarrier_wait(const unsigned barrier, const unsigned phase)
+// True if the barrier's phase of this parity is over (mbarrier.try_wait.parity); asked for ahead of
+// what waits for it. A fresh barrier's phase has parity 0, so that waiting for parity 1 returns at
+// once: producers start with every stage free.
+INNER int mbarrier_try_wait(const unsigned barrier, const unsigned phase)
 {
     int ended;
-    do {
-        asm volatile("{.reg .pred ended; mbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;"
-                     "selp.b32 %0, 1, 0, ended;}"
-                     : "=r"(ended)
-                     : "r"(barrier), "r"(phase)
-                     : "memory");
-    } while (!ended);
+    asm volatile("{.reg .pred ended; mbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;"
+                 "selp.b32 %0, 1, 0, ended;}"
+                 : "=r"(ended)
+                 : "r"(barrier), "r"(phase)
+                 : "memory");
+    return ended;
+}
+
+INNER void mbarrier_wait(const unsigned barrier, const unsigned phase)
+{
+    while (!mbarrier_try_wait(barrier, phase)) {
+    }
+}
+
+// True in one thread of a warp, which the compiler then knows to be the only one: a TMA request of
+// that thread is one instruction, and not a loop over the warp's threads (PTX ISA, "elect.sync").
+INNER int elect_one()
+{
+    int elected;
+    asm volatile("{.reg .pred one; elect.sync _|one, 0xffffffff; selp.b32 %0, 1, 0, one;}"
+                 : "=r"(elected));
+    return elected;
 }
 
 #include "cluster.h"
 
-// Publishes the initialised mbarriers. Without a cluster the producer only arrives: it need not
-// wait for the consumers.
-INNER void sync_barrier_init(const bool producer)
+// Publishes the initialised mbarriers to the threads of the block, or of the cluster.
+INNER void sync_barrier_init()
 {
     if (CLUSTER > 1) {
         cluster_sync();
-    } else if (producer) {
-        __syncwarp();
-        asm volatile("barrier.cta.arrive 0, %0;" ::"n"(THREADS) : "memory");
     } else {
         named_barrier_sync(0, THREADS);
     }

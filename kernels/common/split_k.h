@@ -11,6 +11,7 @@
 // The workspace starts with 16,384 counters that are zero before and after a launch; tiles *
 // (groups + 1) must not exceed them.
 #define COUNTERS 16384
+#define AFTER_COUNTERS(workspace) ((workspace) + COUNTERS * 4 / (int)sizeof(REAL))
 #define PARTIAL_SIZE (OUT_PACKS * ACC_WIDTH)
 
 // True in the last of `of` blocks to arrive at the counter, which it resets. `arrivals` is in
@@ -43,8 +44,11 @@ INNER int last_block_arrived(int *counter, const int of, int *arrivals)
 }
 #endif
 
-// The reads are latency-bound: load as many splits at once as fill 8 packs of a thread.
-#define LOADS_IN_FLIGHT (OUT_PACKS < 8 ? 8 / OUT_PACKS : 1)
+// The reads are latency-bound: load as many splits at once as fill so many packs of a thread.
+#ifndef PACKS_IN_FLIGHT
+#define PACKS_IN_FLIGHT 8
+#endif
+#define LOADS_IN_FLIGHT (OUT_PACKS < PACKS_IN_FLIGHT ? PACKS_IN_FLIGHT / OUT_PACKS : 1)
 // Neighbouring threads have neighbouring packs in the workspace: a warp accesses whole lines.
 #define PARTIAL_AT(e) (((e) * THREADS + THREAD_X) * ACC_WIDTH)
 
@@ -76,15 +80,15 @@ INNER void sum_partials(const GLOBAL REAL *from, const int count, const INDEX pi
 
 #ifdef __OPENCL_VERSION__
 // As below, in a uniform loop: a conditional barrier makes PoCL compile all that follows it twice.
-INNER int reduce_split_k(GLOBAL REAL *workspace, const INDEX tile, const int split,
-                         const int splits, const int fan, LOCAL int *arrivals, ACC *acc)
+INNER int reduce_split_k(GLOBAL REAL *workspace, GLOBAL REAL *partials, const INDEX tile,
+                         const int split, const int splits, const int fan, LOCAL int *arrivals,
+                         ACC *acc)
 {
     const INDEX pitch = THREADS * PARTIAL_SIZE;
     const int groups = (splits + fan - 1) / fan, group = split / fan;
     const int members = splits - group * fan < fan ? splits - group * fan : fan;
     GLOBAL int *const counters = (GLOBAL int *)workspace + tile * (groups + 1);
-    GLOBAL REAL *const partials =
-        workspace + COUNTERS * 4 / (int)sizeof(REAL) + tile * splits * pitch;
+    partials += tile * splits * pitch;
     int whole = 1;
     for (int level = 0; level < (splits == 1 ? 0 : groups == 1 ? 1 : 2); level++) {
         GLOBAL int *const counter = counters + (level ? groups : group);
@@ -112,15 +116,15 @@ INNER int reduce_split_k(GLOBAL REAL *workspace, const INDEX tile, const int spl
 }
 #else
 // True in the one block of a tile that has its whole sums and is to store them to C.
-INNER int reduce_split_k(GLOBAL REAL *workspace, const INDEX tile, const int split,
-                         const int splits, const int fan, LOCAL int *arrivals, ACC *acc)
+INNER int reduce_split_k(GLOBAL REAL *workspace, GLOBAL REAL *partials, const INDEX tile,
+                         const int split, const int splits, const int fan, LOCAL int *arrivals,
+                         ACC *acc)
 {
     const INDEX pitch = THREADS * PARTIAL_SIZE;
     const int groups = (splits + fan - 1) / fan, group = split / fan;
     const int members = splits - group * fan < fan ? splits - group * fan : fan;
     GLOBAL int *const counters = (GLOBAL int *)workspace + tile * (groups + 1);
-    GLOBAL REAL *const partials =
-        workspace + COUNTERS * 4 / (int)sizeof(REAL) + tile * splits * pitch;
+    partials += tile * splits * pitch;
     store_partials(partials + split * pitch, acc);
     if (!last_block_arrived(counters + group, members, arrivals)) {
         return 0;

@@ -9,7 +9,7 @@ from functools import cache
 from string import Template
 from typing import Final
 
-WIDTHS: Final = (*(8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 168), *(176, 192, 208, 224, 240, 256))
+WIDTHS: Final = tuple(range(8, 257, 8))
 
 _BRANCH: Final = Template("""\
 #$directive TILE_N == $n

@@ -80,10 +80,10 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    sync_barrier_init(warp >= WARPS);
+    sync_barrier_init();
     if (warp >= WARPS) {
         PRODUCER_REG_DEALLOC();
-        if (THREAD_X == 32 * WARPS) {
+        if (warp == WARPS && elect_one()) {
             PipelineState state;
             for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
                 const OutputTile tile = output_tile(scheduler.tile_idx, m, n, group_m, splits,
@@ -117,8 +117,8 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
             const OutputTile tile = output_tile(scheduler.tile_idx, rows, columns, group_m, splits,
                                                 k_tiles, per_split);
             if (MAY_SPLIT && splits > 1 &&
-                !reduce_split_k(workspace, tile.number, tile.split, splits, fan, (int *)smem,
-                                acc)) {
+                !reduce_split_k(workspace, AFTER_COUNTERS(workspace), tile.number, tile.split,
+                                splits, fan, (int *)smem, acc)) {
                 return;
             }
             store_tile(c + tile.batch * rows * columns, rows, columns, tile.row, tile.column,

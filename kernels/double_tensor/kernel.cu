@@ -206,10 +206,11 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         asm volatile("" : "+r"(done.idx)); // found again: there were no registers to keep it
         const OutputTile to = output_tile(done.idx, m, n, splits, group_m);
         if (!STREAM_K_SMS && splits > 1 &&
-            !reduce_split_k(workspace, to.number, to.split, splits, fan, (int *)smem, acc)) {
+            !reduce_split_k(workspace, AFTER_COUNTERS(workspace), to.number, to.split, splits, fan,
+                            (int *)smem, acc)) {
             return;
         }
-        REAL *const parts = workspace + COUNTERS * 4 / (int)sizeof(REAL);
+        REAL *const parts = AFTER_COUNTERS(workspace);
         if (STREAM_K_SMS && done.first > 0) {
             store_partial(workspace, parts, block, acc);
         } else {

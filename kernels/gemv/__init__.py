@@ -14,6 +14,7 @@ from kernels.gemv.cost_model import seconds
 from kernels.gemv.plan import SHORT_SIDES, plan
 from kernels.gemv.space import SPACE
 from kernels.hopper import HOPPER
+from kernels.hopper import untuned_seconds as hopper_seconds
 from kernels.kernel import Kernel, Sizes
 from kernels.packing import A, B, ragged
 from kernels.problem import Problem
@@ -25,8 +26,9 @@ from kernels.space import Config
 # untuned choice but for kernels without a pipeline; a C of so few rows or columns is read as fast whatever its length.
 READ_BYTES: Final = 40 * 10**6
 FEWEST: Final = 2
-# What its estimate may be of skinny's.
+# What its estimate may be of skinny's, and of hopper's where much is read.
 CLOSE: Final = 1.05
+FAR: Final = 0.75
 
 
 @lru_cache(1024)
@@ -51,9 +53,15 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
         return False
     if problem.batch * problem.k * long * problem.itemsize * short <= READ_BYTES:
         return True
-    if HOPPER.covers(problem, device) or not ragged(problem) & (A if problem.m >= problem.n else B):
-        return False
-    return own <= CLOSE * skinny_seconds(SKINNY.default(problem, device), problem, device)
+    return _reads_most_as_fast(own, problem, device)
+
+
+def _reads_most_as_fast(own: float, problem: Problem, device: Device) -> bool:
+    """Whether what reads much takes its own seconds, no more than hopper or else skinny is estimated to take."""
+    if HOPPER.covers(problem, device):
+        return own <= FAR * hopper_seconds(problem, device)
+    across = ragged(problem) & (A if problem.m >= problem.n else B)
+    return across > 0 and own <= CLOSE * skinny_seconds(SKINNY.default(problem, device), problem, device)
 
 
 GEMV: Final = Kernel(

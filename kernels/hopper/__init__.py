@@ -11,7 +11,7 @@ from kernels import fp32_emulation, packing
 from kernels.arithmetic import WGMMA
 from kernels.device import Device
 from kernels.hopper.cost_model import least_seconds, seconds
-from kernels.hopper.plan import SPLIT_K_REDUCE, emulated, plan, tiles
+from kernels.hopper.plan import EIGHT, SPLIT_K_REDUCE, emulated, plan, tiles
 from kernels.hopper.space import PARTS, RULES, SPACE, SPLITS, STAGES, enough_stages, groups, not_for_tma, stays
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
@@ -22,18 +22,16 @@ from kernels.tensor_core.cost_model import seconds as unpacked_seconds
 
 # What defaults are chosen from: the left side, the right one, consumers, blocks on an SM.
 TILES: Final = (
-    *((128, columns, 2, 1) for columns in (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64)),
+    *((128, columns, 2, 1) for columns in range(256, 56, -EIGHT)),
     (256, 128, 2, 1),
     (256, 96, 2, 1),
-    *((128, columns, 1, 1) for columns in (128, 112, 96, 80, 64, 48, 32)),
-    *((64, columns, 1, 1) for columns in (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32, 24, 16, 8)),
+    *((128, columns, 1, 1) for columns in range(128, 24, -EIGHT)),
+    *((64, columns, 1, 1) for columns in range(256, 0, -EIGHT)),
     *((64, columns, 1, min_blocks) for columns in (64, 32, 16, 8) for min_blocks in (2, 4)),
 )
-# Seconds of packing that the estimate leaves out, by an element's bytes; the share of it that is comparable with
-# tensor_core's; and seconds of that below which it is the faster one, where it packs nothing. Of 138 problems timed on
-# an H200 the choice takes 1.013 times the faster one's time.
+# Seconds of packing that the estimate leaves out, by an element's bytes; and seconds of tensor_core's estimate below
+# which it is the faster one, where it packs nothing.
 PACKING_SECONDS: Final = {2: 0.6e-6, 4: 1e-6}
-OWN_SHARE: Final = 0.9
 SHORT_SECONDS: Final = 4.3e-6
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
@@ -139,7 +137,7 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     other = TENSOR_CORE.default(problem, device)
     if emulated(problem) or other["PACK_K"] or not packing.ragged(problem):
         return True
-    return max(OWN_SHARE * untuned_seconds(problem, device), SHORT_SECONDS) < unpacked_seconds(other, problem, device)
+    return max(untuned_seconds(problem, device), SHORT_SECONDS) < unpacked_seconds(other, problem, device)
 
 
 def untuned_seconds(problem: Problem, device: Device) -> float:

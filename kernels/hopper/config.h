@@ -78,7 +78,8 @@
 // FULL_ARRIVALS  arrivals at a full barrier: of the warps that shift, and of the thread that issues
 //                TMA loads
 #define COPIERS 128
-#define THREADS (128 * CONSUMERS + (REALIGN ? 3 * COPIERS : CONSUMERS > 1 ? 128 : 32))
+#define BLOCK_THREADS (128 * CONSUMERS + (REALIGN ? 3 * COPIERS : CONSUMERS > 1 ? 128 : 32))
+#define THREADS BLOCK_THREADS
 #define FULL_ARRIVALS ((REALIGN ? COPIERS / 32 : 0) + (REALIGN != 3))
 #if CONSUMERS == 2 && PLANES == 2
 #define PRODUCER_REG_DEALLOC() warpgroup_reg_dealloc(24)

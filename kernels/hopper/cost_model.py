@@ -19,6 +19,7 @@ from kernels.hopper.plan import (
     clustered_sms,
     element_bytes,
     emulated,
+    is_reduced_in_launch,
     k_tiles_per_block,
     partials_bytes,
     planes,
@@ -29,10 +30,11 @@ from kernels.problem import Problem
 from kernels.rules import LINE_BYTES
 from kernels.space import Config
 
-# The figures below minimise, over 12,000 times of 144 shapes on H100s, the loss of taking what is estimated best.
+# The figures below minimise, over 12,000 times of 144 shapes on H100s, the loss of taking what is estimated best; the
+# least cycles of an instruction, those of starts, tiles, stores and exchanges are fitted to the H200's that tests keep.
 # Cycles of one instruction for 64 rows: for each column, and at least; and products of float32's terms with promotion.
 COLUMN_CYCLES: Final = 0.5
-LEAST_CYCLES: Final = 61
+LEAST_CYCLES: Final = 46
 STEPS: Final = 4  # instructions along a line of k
 EMULATED_PRODUCTS: Final = 7.7
 # Bytes a cycle that one SM reads and that L2 sends to all, and cycles that a multicast box adds.
@@ -42,27 +44,35 @@ MULTICAST_CYCLES: Final = 510
 # SMs of a GPC that run blocks of one launch side by side, and GPCs that clusters go to in turn.
 GPC_SMS: Final = 16
 GPCS: Final = 8
-# Cycles between one tile and the next, and for each element on its way to C.
-BETWEEN_CYCLES: Final = 1410
-STORE_CYCLES: Final = 0.36
+# Cycles until a launch's first k tile has come, between one tile and the next, and for each element on its way to C:
+# where TMA stores it, and where threads store it by pairs or alone.
+START_CYCLES: Final = 2900
+BETWEEN_CYCLES: Final = 740
+STORE_CYCLES: Final = 0.29
+PAIR_CYCLES: Final = 0.26
+SINGLE_CYCLES: Final = 0.43
 # Cycles of a cluster's barriers, and bytes a cycle of partial sums that a block leaves and reads of others'.
-EXCHANGE_CYCLES: Final = 7600
-EXCHANGED_BYTES: Final = 5
+EXCHANGE_CYCLES: Final = 2800
+EXCHANGED_BYTES: Final = 7.1
 # What of the shorter the longer does not hide, which decides between configs that memory alone bounds.
 UNHIDDEN: Final = 0.02
-# Seconds of a launch that packs operands and of one that adds up splits, bandwidth of packing and of the partial sums
-# by that of memory, and what tiles past C's edge cost memory.
-LAUNCH: Final = 3e-6
-PACKING_SPEED: Final = 0.65
+# Cycles until a block knows that it is the last one of a tile, and bytes a cycle of the partial sums that it leaves and
+# reads; seconds of a launch that adds up splits, and bandwidth of their partial sums by that of memory.
+ARRIVE_CYCLES: Final = 2770
+SUMMED_BYTES: Final = 32
 REDUCE_LAUNCH: Final = 2.45e-6
 PARTIALS_SPEED: Final = 0.34
+# Seconds of a launch that packs operands, bandwidth of packing by that of memory, and what tiles past C's edge cost
+# memory.
+LAUNCH: Final = 3e-6
+PACKING_SPEED: Final = 0.65
 EMPTY_COST: Final = 2.24
 # With realigned operands, fitted to 689 times of 43 shapes on an H200: cycles of a k tile and of each of its copied
 # lines, bytes a cycle that L2 sends to all, and cycles until the first k tile has come.
 COPY_CYCLES: Final = 330
 LINE_CYCLES: Final = 4.8
 COPIED_L2_BYTES: Final = 2620
-COPY_START_CYCLES: Final = 3280
+COPY_START_CYCLES: Final = 4700
 # What of the float32 units' flop/s a cycle of an SM is.
 FLOPS_A_CYCLE: Final = 256
 
@@ -116,13 +126,13 @@ def _seconds(config: Config, grid: _Grid, problem: Problem, device: Device, l2_r
     waves = -(-grid.blocks // (clustered_sms(grid.cluster * grid.parts, limits.sms) * grid.min_blocks))
     copied = _copies(grid)
     k_tile = max(grid.min_blocks * max(_products(grid, problem), _sm_reads(grid, problem)), l2_reads, copied)
-    tail = lhs.tile * rhs.tile * STORE_CYCLES + _exchange(grid.parts, lhs.tile * rhs.tile)
+    tail = lhs.tile * rhs.tile * _store_cycles(config, problem) + _exchange(grid.parts, lhs.tile * rhs.tile)
     tile = grid.k_tiles * k_tile + grid.min_blocks * (BETWEEN_CYCLES + tail)
     memory = problem.bytes / limits.bandwidth
     shorter, longer = sorted((waves * tile * cycle, memory))
-    start = COPY_START_CYCLES * cycle if copied else 0
+    start = (COPY_START_CYCLES if copied else START_CYCLES) * cycle
     busy = start + longer + UNHIDDEN * shorter + memory * EMPTY_COST * _empty(lhs, rhs)
-    return busy + _reduction(config, problem, device) + _packing(config, problem, device)
+    return busy + _reduction(config, grid, problem, device) + _packing(config, problem, device)
 
 
 def _products(grid: _Grid, problem: Problem) -> float:
@@ -175,6 +185,13 @@ def tiles_read(rows: int, columns: int, group_m: int, count: int, gpc: int) -> T
     return TilesRead(sum(len(lhs) for lhs, _ in of_gpc.values()), sum(len(rhs) for _, rhs in of_gpc.values()))
 
 
+def _store_cycles(config: Config, problem: Problem) -> float:
+    """Cycles of an element of C: threads store two at once where its rows have an even count of them."""
+    if config["TMA_STORE"]:
+        return STORE_CYCLES
+    return SINGLE_CYCLES if problem.n % 2 else PAIR_CYCLES
+
+
 def _exchange(blocks: int, elements: int) -> float:
     """Cycles until the blocks that share k have each other's partial sums."""
     return EXCHANGE_CYCLES + 4 * elements * (blocks - 1) / blocks / EXCHANGED_BYTES if blocks > 1 else 0
@@ -190,9 +207,19 @@ def _empty(lhs: TileOperand, rhs: TileOperand) -> float:
     return (lhs.tile + rhs.tile) / useful - 1
 
 
-def _reduction(config: Config, problem: Problem, device: Device) -> float:
+def _summed(config: Config, elements: int) -> float:
+    """Cycles until the last block of a tile has added up the partial sums of all splits."""
+    splits = config["SPLIT_K"]
+    return ARRIVE_CYCLES + 4 * elements * (1 + splits) / SUMMED_BYTES if splits > 1 else 0
+
+
+def _reduction(config: Config, grid: _Grid, problem: Problem, device: Device) -> float:
+    """Seconds until split k is added up, by the last blocks or by a launch."""
     if config["SPLIT_K"] == 1:
         return 0
+    if is_reduced_in_launch(config, problem):
+        cycle = FLOPS_A_CYCLE * device.limits.sms / device.limits.peak
+        return cycle * _summed(config, grid.lhs.tile * grid.rhs.tile)
     return REDUCE_LAUNCH + 2 * partials_bytes(config, problem, config["SPLIT_K"]) / (
         PARTIALS_SPEED * device.limits.bandwidth
     )

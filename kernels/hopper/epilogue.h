@@ -10,6 +10,7 @@
 #define EPI_BYTES (64 * 128)
 #define PIECES_N ((TILE_N + EPI_COLUMNS - 1) / EPI_COLUMNS)
 #define BARRIERS_AT (EPILOGUE_AT + CONSUMERS * 2 * EPI_BYTES)
+#define ARRIVALS_AT (BARRIERS_AT + STAGES * 8 * (REALIGN ? 3 : 2)) // of a tile's splits
 #define TMA_BOX_N \
     (TILE_N % 64 == 0 && C_BYTES == 2 ? 64 : TILE_N % 32 == 0 ? 32 : TILE_N % 16 == 0 ? 16 : 8)
 #define SWIZZLE_C (SWAP_AB ? 128 : TMA_BOX_N * C_BYTES)
@@ -73,8 +74,8 @@ INNER void store_acc_to_smem(unsigned char *epi_tile, const unsigned address, co
 
 // Stores the partial sums of a split to the workspace: rows of the LHS, columns padded to a
 // multiple of 8, so that each 8 are a whole sector.
-INNER void store_partials(float *to, const INDEX rows, const INDEX pitch, const int row,
-                          const int column, const Accumulators &acc)
+INNER void store_partial_rows(float *to, const INDEX rows, const INDEX pitch, const int row,
+                              const int column, const Accumulators &acc)
 {
     EACH(i, 2) {
         const int r = row + acc_row(i);

@@ -66,6 +66,22 @@
 #endif
 #include "cluster_reduce.h"
 #include "mainloop.h"
+// Consumers add up the partial sums of few splits; the producer may be at the next tile.
+#undef THREADS
+#define THREADS (128 * CONSUMERS)
+#undef BARRIER
+#define BARRIER() named_barrier_sync(4, THREADS)
+#define ACC Pack<4>
+#define ACC_WIDTH 4
+#define OUT_PACKS (WGMMAS_M * TILE_N / 8)
+#define PACKS_IN_FLIGHT (MIN_BLOCKS > 1 || REALIGN || LHS_IN_REGISTERS ? 8 : 32)
+#include "split_k.h"
+// Many splits are added up by a launch that all SMs share, and so are those of larger tiles, whose
+// registers are too few to add up others' sums beside them.
+#define MOST_IN_LAUNCH 8
+#define ACCUMULATORS (WGMMAS_M * TILE_N / 2 * (PLANES == 2 ? 3 : 1))
+#define REDUCED_IN_LAUNCH(splits) \
+    (CONSUMERS < 3 && ACCUMULATORS <= 64 && (splits) <= MOST_IN_LAUNCH)
 
 // `k_tiles_per_split` k tiles are a split; `num_tiles` work tiles are dealt out to the clusters in
 // turn. Offsets in the workspace are in lines of 128 bytes.
@@ -80,28 +96,28 @@
         const __grid_constant__ TensorMap out
 #define NO_TENSOR_MAPS
 #endif
-extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void matmul(
+extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) void matmul(
     const STORED *a, const STORED *b, STORED *c, const INDEX m, const INDEX n, const INDEX k,
     float *workspace, STEP_ARGUMENTS, const INDEX splits, const INDEX at_sums,
     const INDEX k_tiles_per_split, const INDEX group_m, const INDEX num_tiles TENSOR_MAPS)
 {
     NO_TENSOR_MAPS
     extern __shared__ __align__(1024) unsigned char smem[];
-    const unsigned stages = SMEM_ADDRESS(smem), full_barriers = stages + BARRIERS_AT,
+    // uniform in the warp, as the compiler sees
+    const unsigned stages = __shfl_sync(~0u, SMEM_ADDRESS(smem), 0),
+                   full_barriers = stages + BARRIERS_AT,
                    empty_barriers = full_barriers + 8 * STAGES;
-    const int consumer =
-        __shfl_sync(~0u, THREAD_X / 128, 0); // uniform in the warp, as the compiler sees
+    const int consumer = __shfl_sync(~0u, THREAD_X / 128, 0);
     const unsigned rows = SWAP_AB ? n : m, columns = SWAP_AB ? m : n, k_tiles = (k + BK - 1) / BK;
-    const INDEX pitch = (columns + 7) / 8 * 8;
     if (PLANES == 2 && DECLINED(workspace)) {
         return;
     }
-    if (THREAD_X == 128 * CONSUMERS) {
-        if (REALIGN != 3 || TMA_STORE) {
-            prefetch_tensormap(lhs);
-            prefetch_tensormap(rhs);
-            prefetch_tensormap(out);
-        }
+    if (THREAD_X == 128 * CONSUMERS && (REALIGN != 3 || TMA_STORE)) {
+        prefetch_tensormap(lhs);
+        prefetch_tensormap(rhs);
+        prefetch_tensormap(out);
+    }
+    if (THREAD_X == 0) { // meanwhile the producer finds its first tile
         EACH(i, STAGES) {
             mbarrier_init(full_barriers + 8 * i, FULL_ARRIVALS);
             mbarrier_init(empty_barriers + 8 * i, 4 * CONSUMERS * CLUSTER);
@@ -111,10 +127,10 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    sync_barrier_init(consumer == CONSUMERS && !REALIGN);
     if (consumer >= CONSUMERS) {
         PRODUCER_REG_DEALLOC();
 #if REALIGN
+        sync_barrier_init();
         const RealignedProducer producer = {SWAP_AB ? b : a, SWAP_AB ? a : b, rows,
                                             columns, k, stages, full_barriers, empty_barriers};
         PipelineState state;
@@ -125,17 +141,28 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
             producer.run(lhs, rhs, tile, state, turn);
         }
 #else
-        if (THREAD_X == 128 * CONSUMERS) {
+        TileScheduler scheduler(num_tiles);
+        WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits, k_tiles_per_split,
+                      group_m);
+        sync_barrier_init();
+        if (__shfl_sync(~0u, THREAD_X / 32, 0) == 4 * CONSUMERS && elect_one()) {
             PipelineState state;
-            for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
-                const WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits,
-                                    k_tiles_per_split, group_m);
-                for (int p = 0; p < tile.count; p++, state.advance()) {
-                    mbarrier_wait(empty_barriers + 8 * state.index, state.phase ^ 1);
-                    mbarrier_arrive_expect_tx(full_barriers + 8 * state.index, TMA_BYTES);
-                    tma_load_stage(lhs, rhs, tile, p, k_tiles, stages + state.index * STAGE_BYTES,
-                                   full_barriers + 8 * state.index);
+            int empty = 0;
+            while (scheduler.has_tile()) {
+                for (int p = 0; p < tile.count; p++) {
+                    const unsigned stage = stages + state.index * STAGE_BYTES,
+                                   full = full_barriers + 8 * state.index;
+                    if (!empty) {
+                        mbarrier_wait(empty_barriers + 8 * state.index, state.phase ^ 1);
+                    }
+                    state.advance(); // asked for ahead: the loads hide the time until the answer
+                    empty = mbarrier_try_wait(empty_barriers + 8 * state.index, state.phase ^ 1);
+                    mbarrier_arrive_expect_tx(full, TMA_BYTES);
+                    tma_load_stage(lhs, rhs, tile, p, k_tiles, stage, full);
                 }
+                scheduler.advance();
+                tile = WorkTile(scheduler.tile_idx, rows, columns, k_tiles, splits,
+                                k_tiles_per_split, group_m);
             }
         }
 #endif
@@ -144,14 +171,17 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
         }
     } else {
         CONSUMER_REG_ALLOC();
+        sync_barrier_init();
         PipelineState state;
         Mainloop mainloop;
+        const INDEX pitch = (columns + 7) / 8 * 8;
+        float *const partials = workspace + at_sums * 32;
         unsigned char *const staging = smem + EPILOGUE_AT + consumer * (2 * EPI_BYTES);
         int buffer = 0;
         for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
             const WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits,
                                 k_tiles_per_split, group_m);
-            mainloop.run(tile.count, state, smem, full_barriers, empty_barriers, consumer);
+            mainloop.run(tile.count, state, smem, stages, full_barriers, empty_barriers, consumer);
             const int top = tile.row + consumer * (WGMMAS_M * 64);
             if (CLUSTER_K > 1) {
                 leave_partials(smem, mainloop.acc);
@@ -169,15 +199,22 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
             EACH(h, WGMMAS_M) {
                 const int row = top + h * 64;
                 mainloop.rescale(EXPONENTS(workspace), tile, row, rows, columns);
-                if (splits > 1) {
-                    store_partials(workspace + (at_sums * 32 +
-                                              (tile.batch * splits + tile.split) * rows * pitch),
-                                   rows, pitch, row, tile.column, mainloop.acc[h]);
-                    continue;
+                if (splits > 1 && !REDUCED_IN_LAUNCH(splits)) {
+                    store_partial_rows(partials +
+                                           (tile.batch * splits + tile.split) * rows * pitch,
+                                       rows, pitch, row, tile.column, mainloop.acc[h]);
                 }
+            }
+            if (splits > 1 &&
+                (!REDUCED_IN_LAUNCH(splits) ||
+                 !reduce_split_k(workspace, partials, tile.number, tile.split, splits, splits,
+                                 (int *)(smem + ARRIVALS_AT), (ACC *)mainloop.acc))) {
+                continue; // another block's, or split_k_reduce.cu's
+            }
+            EACH(h, WGMMAS_M) {
                 EACH(s, PIECES_N) {
-                    epilogue_tma_store(out, c + tile.batch * m * n, m, n, tile, row, staging,
-                                       buffer, consumer, s,
+                    epilogue_tma_store(out, c + tile.batch * m * n, m, n, tile, top + h * 64,
+                                       staging, buffer, consumer, s,
                                        mainloop.acc[h] + s * (EPI_COLUMNS / 2));
                 }
             }

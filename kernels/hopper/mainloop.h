@@ -1,6 +1,7 @@
 // Main loop of a consumer warpgroup. The wgmmas of one k tile run while those of the next are
 // issued; a stage is released once each warp that read it has arrived at the empty barriers of all
-// blocks that fill it.
+// blocks that fill it. Whether the next stage is full is asked before this one's wgmmas are issued,
+// which hide the time until the answer; not beside promotion, which it would delay.
 //
 // Of emulated float32, the products of high terms leave the tensor cores every PROMOTE_K of k:
 // these truncate, and what is added in registers is rounded to nearest. Products with a low term
@@ -12,10 +13,12 @@ struct Mainloop {
 #endif
 
     __device__ __forceinline__ void run(const int count, PipelineState &state,
-                                        const unsigned char *smem, const unsigned full_barriers,
+                                        const unsigned char *smem, const unsigned stages,
+                                        const unsigned full_barriers,
                                         const unsigned empty_barriers, const int consumer)
     {
         unsigned before = 0;
+        int full = 0;
         if (CLUSTER_K > 1 && count <= 0) {
             EACH(h, WGMMAS_M) {
                 EACH(e, TILE_N / 2) {
@@ -29,22 +32,27 @@ struct Mainloop {
                 acc[0][e] = 0;
             }
         }
-        for (int p = 0; p < count; p++, state.advance()) {
-            const int offset = state.index * STAGE_BYTES + consumer * (WGMMAS_M * 64 * 128);
-            const unsigned rhs = SMEM_ADDRESS(smem) + state.index * STAGE_BYTES + RHS_AT;
-            mbarrier_wait(full_barriers + 8 * state.index, state.phase);
+        for (int p = 0; p < count; p++) {
+            const unsigned index = state.index, stage = stages + index * STAGE_BYTES;
+            const int lhs = consumer * (WGMMAS_M * 64 * 128);
+            if (!full) {
+                mbarrier_wait(full_barriers + 8 * index, state.phase);
+            }
+            state.advance();
+            full = PLANES == 1 && p + 1 < count &&
+                   mbarrier_try_wait(full_barriers + 8 * state.index, state.phase);
             if (LHS_IN_REGISTERS) { // the last wgmmas still read this thread's registers
                 wgmma_wait_group(0);
                 if (p > 0) {
                     consumer_release(empty_barriers + 8 * before);
                 }
             }
-            issue_wgmma(p, p + 1 == count, smem + offset,
-                        make_smem_desc(rhs, SWIZZLE_RHS, RHS_MN_MAJOR));
+            issue_wgmma(p, p + 1 == count, smem + index * STAGE_BYTES, stage + lhs,
+                        make_smem_desc(stage + RHS_AT, SWIZZLE_RHS, RHS_MN_MAJOR));
             if (!LHS_IN_REGISTERS && p > 0) {
                 consumer_release(empty_barriers + 8 * before);
             }
-            before = state.index;
+            before = index;
         }
         wgmma_wait_group(0);
         consumer_release(empty_barriers + 8 * before);
@@ -68,31 +76,29 @@ struct Mainloop {
 
 #if LHS_IN_REGISTERS
     __device__ __forceinline__ void issue_wgmma(const int p, const int, const unsigned char *side,
-                                                const unsigned long long rhs)
+                                                const unsigned, const unsigned long long rhs)
     {
         LhsFragment lhs[WGMMAS_M][K_STEPS];
         const int mine = THREAD_X / 128 * WGMMAS_M * 64;
         EACH(h, WGMMAS_M) {
             EACH(s, K_STEPS) {
-                lhs[h][s] = load_lhs_fragment(side - mine * 128, mine + h * 64, s);
+                lhs[h][s] = load_lhs_fragment(side, mine + h * 64, s);
             }
         }
         wgmma_fence();
         EACH(s, K_STEPS) {
             EACH(h, WGMMAS_M) {
                 wgmma(acc[h], lhs[h][s], rhs + s * ADVANCE_DESC(SWIZZLE_RHS, RHS_MN_MAJOR),
-                      p + s > 0);
+                      s > 0 || p > 0);
             }
         }
         wgmma_commit_group();
     }
 #elif PLANES == 2
-    __device__ __forceinline__ void issue_wgmma(const int p, const int last,
-                                                const unsigned char *side,
-                                                const unsigned long long rhs)
+    __device__ __forceinline__ void issue_wgmma(const int p, const int last, const unsigned char *,
+                                                const unsigned side, const unsigned long long rhs)
     {
-        const unsigned long long lhs =
-            make_smem_desc(SMEM_ADDRESS(side), SWIZZLE_LHS, LHS_MN_MAJOR);
+        const unsigned long long lhs = make_smem_desc(side, SWIZZLE_LHS, LHS_MN_MAJOR);
         const int promoted = p % (PROMOTE_K / BK);
         wgmma_fence();
         EACH(s, K_STEPS) {
@@ -114,17 +120,16 @@ struct Mainloop {
         warpgroup_fence_operand(acc[0]);
     }
 #else
-    __device__ __forceinline__ void issue_wgmma(const int p, const int, const unsigned char *side,
-                                                const unsigned long long rhs)
+    __device__ __forceinline__ void issue_wgmma(const int p, const int, const unsigned char *,
+                                                const unsigned side, const unsigned long long rhs)
     {
-        const unsigned long long lhs =
-            make_smem_desc(SMEM_ADDRESS(side), SWIZZLE_LHS, LHS_MN_MAJOR);
+        const unsigned long long lhs = make_smem_desc(side, SWIZZLE_LHS, LHS_MN_MAJOR);
         wgmma_fence();
         EACH(s, K_STEPS) {
             EACH(h, WGMMAS_M) {
                 wgmma(acc[h],
                       lhs + h * (64 * 128 / 16) + s * ADVANCE_DESC(SWIZZLE_LHS, LHS_MN_MAJOR),
-                      rhs + s * ADVANCE_DESC(SWIZZLE_RHS, RHS_MN_MAJOR), p + s > 0);
+                      rhs + s * ADVANCE_DESC(SWIZZLE_RHS, RHS_MN_MAJOR), s > 0 || p > 0);
             }
         }
         wgmma_commit_group();

@@ -17,6 +17,11 @@ SPLIT_K_REDUCE: Final = "hopper/split_k_reduce.cu"
 EPILOGUE_BYTES: Final = 2 * 64 * LINE_BYTES
 BARRIER_BYTES: Final = 16
 COPIED_BARRIER_BYTES: Final = 8  # and the third one, if operands are realigned
+ARRIVALS_BYTES: Final = 16  # with a split's number among those that have arrived
+# Splits that the last block to arrive adds up, beside accumulators of a thread, by consumers, that leave registers for
+# others' sums: as REDUCED_IN_LAUNCH of kernel.cu. Another launch adds up what is more.
+MOST_IN_LAUNCH: Final = 8
+MOST_BESIDE_SUMS: Final = {1: 64, 2: 64, 3: 0}
 # What the 128-byte swizzle repeats after, where the tiles of a stage begin (PTX ISA, "Swizzling Modes").
 SWIZZLE_ATOM: Final = 1024
 WARPGROUP: Final = 128
@@ -90,8 +95,8 @@ def barrier_bytes(config: Config) -> int:
 
 
 def epilogue_bytes(config: Config) -> int:
-    """Bytes of the consumers' epilogue tiles."""
-    return config["CONSUMERS"] * EPILOGUE_BYTES
+    """Bytes of the consumers' epilogue tiles, and what they tell each other of splits."""
+    return config["CONSUMERS"] * EPILOGUE_BYTES + ARRIVALS_BYTES
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
@@ -120,16 +125,36 @@ def tiles(config: Config, problem: Problem) -> int:
     return problem.batch * tile_rows(config, problem) * -(-rhs.size // rhs.tile)
 
 
+def accumulators(config: Config, problem: Problem) -> int:
+    """Accumulators of a consumer's thread."""
+    lhs, rhs = tile_operands(config, problem)
+    return lhs.tile // config["CONSUMERS"] * rhs.tile // 128 * (3 if emulated(problem) else 1)
+
+
+def is_reduced_in_launch(config: Config, problem: Problem) -> bool:
+    """Whether the last block of a tile to arrive adds up all splits' partial sums, so that no launch has to."""
+    beside = accumulators(config, problem) <= MOST_BESIDE_SUMS[config["CONSUMERS"]]
+    return beside and config["SPLIT_K"] <= MOST_IN_LAUNCH
+
+
 def partials_bytes(config: Config, problem: Problem, splits: int) -> int:
-    """Workspace for the partial sums: rows of the LHS, with columns padded to a multiple of 8."""
+    """Workspace for the partial sums: of whole tiles, or rows of the LHS with columns padded to a multiple of 8."""
+    if is_reduced_in_launch(config, problem):
+        return tiles(config, problem) * config["CLUSTER"] * splits * config["BM"] * config["BN"] * 4
     lhs, rhs = tile_operands(config, problem)
     return problem.batch * splits * lhs.size * -(-rhs.size // EIGHT) * EIGHT * 4
 
 
+def split_fits(config: Config, problem: Problem, splits: int) -> bool:
+    """Whether there are counters for all tiles, two each, and the partial sums are at most 64 MiB."""
+    counted = 2 * tiles(config, problem) * config["CLUSTER"] if is_reduced_in_launch(config, problem) else 0
+    return counted <= COUNTERS and partials_bytes(config, problem, splits) <= PARTIALS_BYTES
+
+
 def splits_of(config: Config, problem: Problem) -> int:
-    """Splits of k that are not empty; 1 if their partial sums do not fit."""
+    """Splits of k that are not empty; 1 if their partial sums or counters do not fit."""
     splits = -(-k_tiles(config, problem) // k_tiles_per_split(config, problem))
-    return splits if splits == 1 or partials_bytes(config, problem, splits) <= PARTIALS_BYTES else 1
+    return splits if splits == 1 or split_fits(config, problem, splits) else 1
 
 
 def plan(config: Config, problem: Problem) -> Plan:
@@ -156,7 +181,7 @@ def plan(config: Config, problem: Problem) -> Plan:
         workspace_bytes=workspace if workspace > first * LINE_BYTES else 0,
         scalars=(*leading, splits, end, each, config["GROUP_M"], work_tiles),
         before=before,
-        after=(_reduce(config, problem, splits),) if splits > 1 else (),
+        after=(_reduce(config, problem, splits),) if splits > 1 and not is_reduced_in_launch(config, problem) else (),
         maps=_maps(config, problem),
         cluster=cluster,
         verdict_at=verdict,

@@ -7,7 +7,7 @@
 #define CLUSTER_ROW (CLUSTER > 1 ? cta_rank_in_cluster() : 0)
 struct WorkTile {
     int row, column, first, count;
-    unsigned batch, split;
+    unsigned batch, split, number; // of the tile, whatever its split
 
     __device__ __forceinline__ WorkTile(const unsigned tile_idx, const unsigned rows,
                                         const unsigned columns, const unsigned k_tiles,
@@ -21,6 +21,9 @@ struct WorkTile {
         batch = coord.batch;
         row = (coord.row * CLUSTER + CLUSTER_ROW) * TILE_M;
         column = coord.column * TILE_N;
+        number = ((batch * ((columns + TILE_N - 1) / TILE_N) + coord.column) * down + coord.row) *
+                     CLUSTER +
+                 CLUSTER_ROW;
         first = (CLUSTER_K > 1 ? cta_rank_in_cluster() : split) * k_tiles_per_split;
         // none or fewer with CLUSTER_K where k is short
         count = (int)k_tiles - first < (int)k_tiles_per_split ? (int)k_tiles - first

@@ -11,6 +11,7 @@ from kernels.fp32_emulation import PROMOTIONS, SHARE
 from kernels.hopper.plan import (
     EIGHT,
     WGMMA_M,
+    accumulators,
     barrier_bytes,
     cluster_size,
     clustered_sms,
@@ -18,10 +19,10 @@ from kernels.hopper.plan import (
     emulated,
     epilogue_bytes,
     k_tiles_per_block,
-    partials_bytes,
     pieces,
     planes,
     shared_bytes,
+    split_fits,
     stage_bytes,
     swizzle_bytes,
     tile_operands,
@@ -31,13 +32,13 @@ from kernels.hopper.plan import (
 from kernels.problem import Problem, larger
 from kernels.rules import LINE_BYTES, VECTOR_BYTES
 from kernels.space import Config, Rule, Space
-from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split
+from kernels.split_k import k_tiles, k_tiles_per_split
 
 # Accumulators of a thread by consumers and blocks on an SM: with 64 rows of the LHS a consumer, with 128, and so on.
 ByRows: TypeAlias = dict[tuple[int, int], tuple[int, ...]]
 
 # Sides of the tile: multiples of 8, as the instruction's columns, and enough of them to fill any number of SMs.
-SIDES: Final = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 168, 176, 192, 208, 224, 240, 256)
+SIDES: Final = tuple(range(EIGHT, 257, EIGHT))
 STAGES: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 PARTS: Final = (2, 3, 4)  # of k in a cluster
@@ -62,17 +63,21 @@ MOST_BESIDE_LHS: Final[dict[int, ByRows]] = {
     0: {(1, 1): (128, 96, 96, 64), (2, 1): (128, 112), (3, 1): (64,), (1, 2): (56, 32, 36, 16), (1, 4): (16, 0)},
     1: {(1, 1): (128, 112, 96, 64), (2, 1): (128, 112), (3, 1): (96,), (1, 2): (96, 80, 48, 32), (1, 4): (32, 16)},
 }
-# Tiles of TF32 with which threads that store C themselves spill a few, though not with all larger ones, by whether the
-# LHS is in registers and operands are realigned: SWAP_AB, rows of the LHS, columns of the RHS, consumers, blocks on an
-# SM.
+# Tiles of TF32 with which threads that store C themselves, or realign operands, spill a few, though not with all larger
+# ones, by whether the LHS is in registers and operands are realigned: SWAP_AB, rows of the LHS, columns of the RHS,
+# consumers, blocks on an SM.
 SPILLED: Final = {
     (False, False): (
-        *((0, 64, 192, 1, 2), (1, 64, 160, 1, 2), (1, 64, 192, 1, 2), (1, 128, 96, 1, 2)),
-        *((1, 64, 64, 1, 4), (1, 192, 160, 3, 1)),
+        *((0, 64, columns, 1, 2) for columns in (136, 152, 184, 192)),
+        *((1, 64, columns, 1, 2) for columns in (152, 160, 184, 192)),
+        *((1, 128, 96, 1, 2), (1, 64, 64, 1, 4), (1, 192, 160, 3, 1)),
     ),
-    (False, True): ((0, 64, 112, 1, 1), (1, 64, 112, 1, 1), (1, 64, 128, 1, 1)),
+    (False, True): (
+        *((0, 64, 112, 1, 1), (0, 64, 120, 1, 1), (0, 192, 40, 1, 1)),
+        *((1, 64, 112, 1, 1), (1, 64, 120, 1, 1), (1, 64, 128, 1, 1), (1, 192, 40, 1, 1)),
+    ),
     (True, False): ((0, 256, 96, 2, 1),),
-    (True, True): ((0, 64, 80, 1, 1), (0, 64, 96, 1, 1), (0, 192, 8, 1, 1)),
+    (True, True): ((0, 64, 80, 1, 1), (0, 64, 96, 1, 1), (0, 192, 8, 1, 1), (1, 192, 8, 1, 1)),
 }
 # With operands that the producer copies, whose threads leave 128 registers: accumulators and LHS elements of a
 # thread, and lines of a k tile, which are in registers at once.
@@ -98,12 +103,6 @@ def not_for_tma(config: Config, problem: Problem) -> int:
     if problem.precision == "tf32" and across:
         which |= packing.A if config["SWAP_AB"] else packing.B
     return which
-
-
-def accumulators(config: Config, problem: Problem) -> int:
-    """Accumulators of a consumer's thread."""
-    lhs, rhs = tile_operands(config, problem)
-    return lhs.tile // config["CONSUMERS"] * rhs.tile // 128 * (3 if emulated(problem) else 1)
 
 
 def lhs_registers(config: Config, problem: Problem) -> int:
@@ -140,7 +139,8 @@ def _spilled(config: Config, problem: Problem) -> bool:
     lhs, rhs = tile_operands(config, problem)
     tile = (config["SWAP_AB"], lhs.tile, rhs.tile, config["CONSUMERS"], config["MIN_BLOCKS"])
     how = lhs_registers(config, problem) > 0, config["REALIGN"] > 0
-    return problem.precision == "tf32" and not config["TMA_STORE"] and tile in SPILLED[how]
+    apart = not config["TMA_STORE"] or config["REALIGN"]
+    return problem.precision == "tf32" and bool(apart) and tile in SPILLED[how]
 
 
 def _sums_fit(config: Config, problem: Problem, _: Device) -> bool:
@@ -298,7 +298,7 @@ def _cluster_has_room(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
-    return config["SPLIT_K"] == 1 or partials_bytes(config, problem, config["SPLIT_K"]) <= PARTIALS_BYTES
+    return config["SPLIT_K"] == 1 or split_fits(config, problem, config["SPLIT_K"])
 
 
 def _counted(config: Config, problem: Problem, _: Device) -> bool:
@@ -361,7 +361,10 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     ),
     "split k, where tiles alone fill the SMs": (_split_for_sms, (*_WORKS, "SPLIT_K")),
     "splits of k that are empty, or shorter than two k tiles": (_long_splits, ("BK", "SPLIT_K")),
-    "more partial sums of split k than fit in the workspace": (_split_fits, (*_SIDES, "SPLIT_K")),
+    "more tiles of split k than there are counters, or partial sums than fit in the workspace": (
+        _split_fits,
+        (*_SIDES, "CONSUMERS", "CLUSTER", "SPLIT_K"),
+    ),
     "several blocks on an SM, where one suffices": (
         _beside_others,
         (*_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K"),

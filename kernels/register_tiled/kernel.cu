@@ -199,8 +199,8 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     if (SLICE_K > 1) {
         reduce_slices(smem, acc);
     }
-    if (splits > 1 && !reduce_split_k(workspace, batch * tiles + tile, split, splits, fan,
-                                      (LOCAL int *)smem, acc)) {
+    if (splits > 1 && !reduce_split_k(workspace, AFTER_COUNTERS(workspace), batch * tiles + tile,
+                                      split, splits, fan, (LOCAL int *)smem, acc)) {
         return;
     }
     store_tile(c + (batch * m + row) * n + column, n, rows, columns,

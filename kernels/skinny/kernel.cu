@@ -231,8 +231,8 @@ matmul(const GLOBAL STORED *RESTRICT a, const GLOBAL STORED *RESTRICT b, GLOBAL 
     reduce_slices(smem, acc, totals);
     LOCAL int *const arrivals = (LOCAL int *)(place + 6);
     if (splits == 1 ||
-        reduce_split_k(workspace, place[2], (int)place[1], (int)splits, (int)fan, arrivals,
-                       totals)) {
+        reduce_split_k(workspace, AFTER_COUNTERS(workspace), place[2], (int)place[1], (int)splits,
+                       (int)fan, arrivals, totals)) {
         store_tile(c + place[0], FLAT ? n : 1, FLAT ? 1 : n, (int)place[3], (int)place[4],
                    !LONG_BY_K && wide, totals);
     }

@@ -13,8 +13,8 @@ from time import process_time
 import pytest
 
 from kernels.hopper import HOPPER
-from kernels.hopper.plan import WARPGROUP, threads, tile_operands
-from kernels.hopper.space import SPACE, accumulators, lhs_registers
+from kernels.hopper.plan import WARPGROUP, accumulators, threads, tile_operands
+from kernels.hopper.space import SPACE, lhs_registers
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config

@@ -42,6 +42,7 @@ class Machine:
         """
         wide = self.program.cluster
         assert launch.grid % wide == 0, "a grid that is not of whole clusters"
+        assert launch.threads <= self.program.most_threads, "more threads of a block than its launch bounds allow"
         assert len(arguments) >= self.program.parameters, "fewer arguments than the kernel has parameters"
         for number in dict.fromkeys(block // wide for block in (order or range(launch.grid))):
             block = self.kind(self.program, launch, arguments, memory, readable, number * wide, draw)

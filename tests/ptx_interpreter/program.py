@@ -23,6 +23,7 @@ TYPES: Final = {
     "f16x2": np.uint32, "bf16x2": np.uint32,
 }  # fmt: skip
 WARP: Final = 32
+MOST_THREADS: Final = 1024  # of a block whose text names no fewer
 PIECE: Final = re.compile(
     r"\s*(?:([{}])|([\w$%]+):(?!:)|(\.(?:loc|file|section)\b[^\n]*)|([^;{}]+(?:\{[^}]*\}[^;{}]*)*);)"
 )
@@ -31,6 +32,7 @@ ROOM: Final = re.compile(r"(\.extern\s+)?\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\
 DEPOT: Final = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[(\d+)\]")
 DECLARED: Final = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
 CLUSTER: Final = re.compile(r"\.reqnctapercluster\s+(\d+)")
+THREADS: Final = re.compile(r"\.maxntid\s+(\d+)")
 OPERAND: Final = re.compile(r"(?:[^,\[{]|\[[^\]]*\]|\{[^}]*\})+")
 
 
@@ -87,6 +89,8 @@ class Program:
         self.local_bytes = max((int(size) for _, size in depots), default=0)
         cluster = CLUSTER.search(text)
         self.cluster = int(cluster.group(1)) if cluster else 1
+        most = THREADS.search(text)
+        self.most_threads = int(most.group(1)) if most else MOST_THREADS
         entry = text.index(".entry")
         self.parameters = len(re.findall(r"\.param\b", text[entry : text.index("{", entry)]))
         self.narrow = re.search(r"\bst\.(?:\w+\.)*?shared[\w:.]*\.[bus](?:8|16)\b", text) is not None
