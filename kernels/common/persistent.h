@@ -15,9 +15,14 @@ struct TileScheduler {
         return tile_idx < num_tiles;
     }
 
-    __device__ __forceinline__ void advance()
+    __device__ __forceinline__ bool has_next() const
     {
-        tile_idx += gridDim.x / CLUSTER_SIZE;
+        return tile_idx + gridDim.x / CLUSTER_SIZE < num_tiles;
+    }
+
+    __device__ __forceinline__ void advance(const unsigned turns = 1)
+    {
+        tile_idx += gridDim.x / CLUSTER_SIZE * turns;
     }
 };
 
@@ -31,5 +36,11 @@ struct PipelineState {
             index = 0;
             phase ^= 1;
         }
+    }
+
+    __device__ __forceinline__ void advance(const unsigned stages)
+    {
+        phase ^= (index + stages) / STAGES & 1;
+        index = (index + stages) % STAGES;
     }
 };

@@ -9,6 +9,8 @@ struct __align__(64) TensorMap {
 #define warpgroup_reg_alloc(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
 #define named_barrier_sync(barrier, threads) \
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory")
+#define named_barrier_arrive(barrier, threads) \
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(threads) : "memory")
 // Makes the generic proxy's writes to shared memory visible to the async proxy (TMA, wgmma).
 #define fence_proxy_async() asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
 

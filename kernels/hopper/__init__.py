@@ -25,6 +25,7 @@ TILES: Final = (
     *((128, columns, 2, 1) for columns in range(256, 56, -EIGHT)),
     (256, 128, 2, 1),
     (256, 96, 2, 1),
+    *((64, columns, 2, 1) for columns in range(256, 120, -2 * EIGHT)),
     *((128, columns, 1, 1) for columns in range(128, 24, -EIGHT)),
     *((64, columns, 1, 1) for columns in range(256, 0, -EIGHT)),
     *((64, columns, 1, min_blocks) for columns in (64, 32, 16, 8) for min_blocks in (2, 4)),

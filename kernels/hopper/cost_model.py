@@ -23,6 +23,7 @@ from kernels.hopper.plan import (
     k_tiles_per_block,
     partials_bytes,
     planes,
+    sharers,
     swizzle_bytes,
     tile_operands,
 )
@@ -54,6 +55,9 @@ SINGLE_CYCLES: Final = 0.43
 # Cycles of a cluster's barriers, and bytes a cycle of partial sums that a block leaves and reads of others'.
 EXCHANGE_CYCLES: Final = 2800
 EXCHANGED_BYTES: Final = 7.1
+# Cycles from one consumer's turn to the next, and what taking turns costs beside sharing a tile.
+TURN_CYCLES: Final = 300
+TURN_COST: Final = 1.2
 # What of the shorter the longer does not hide, which decides between configs that memory alone bounds.
 UNHIDDEN: Final = 0.02
 # Cycles until a block knows that it is the last one of a tile, and bytes a cycle of the partial sums that it leaves and
@@ -97,6 +101,7 @@ class _Grid(NamedTuple):
     blocks: int
     min_blocks: int
     k_tiles: int  # of a block
+    turns: int  # consumers that take tiles in turn
 
     @classmethod
     def of(cls, config: Config, problem: Problem) -> _Grid:
@@ -106,7 +111,8 @@ class _Grid(NamedTuple):
         rows, columns = -(-lhs.size // (lhs.tile * cluster)), -(-rhs.size // rhs.tile)
         blocks = problem.batch * rows * columns * splits * cluster * parts
         k_tiles = k_tiles_per_block(config, problem)
-        return cls(lhs, rhs, rows, columns, cluster, parts, blocks, config["MIN_BLOCKS"], k_tiles)
+        turns = config["CONSUMERS"] // sharers(config)
+        return cls(lhs, rhs, rows, columns, cluster, parts, blocks, config["MIN_BLOCKS"], k_tiles, turns)
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
@@ -127,7 +133,8 @@ def _seconds(config: Config, grid: _Grid, problem: Problem, device: Device, l2_r
     copied = _copies(grid)
     k_tile = max(grid.min_blocks * max(_products(grid, problem), _sm_reads(grid, problem)), l2_reads, copied)
     tail = lhs.tile * rhs.tile * _store_cycles(config, problem) + _exchange(grid.parts, lhs.tile * rhs.tile)
-    tile = grid.k_tiles * k_tile + grid.min_blocks * (BETWEEN_CYCLES + tail)
+    own, rest = grid.k_tiles * k_tile, grid.min_blocks * (BETWEEN_CYCLES + tail)
+    tile = own + rest if grid.turns == 1 else TURN_COST * max(own + TURN_CYCLES, rest)
     memory = problem.bytes / limits.bandwidth
     shorter, longer = sorted((waves * tile * cycle, memory))
     start = (COPY_START_CYCLES if copied else START_CYCLES) * cycle

@@ -1,9 +1,10 @@
 // Epilogue: a consumer writes its accumulators to shared memory, EPI_COLUMNS columns at a time, and
 // the TMA unit stores them to C while the next ones are written. If C's rows are not multiples of
-// 16 bytes, the threads store them instead.
+// 16 bytes, the threads store them instead, and so they do with a tile's last columns if these are
+// fewer than a box has.
 //
 // A TMA box has TMA_BOX_N columns of the accumulators and 64 rows; with SWAP_AB these are C's rows
-// and columns.
+// and columns. Tiles of no more than two boxes' columns have boxes that divide them.
 #define C_BYTES ((int)sizeof(STORED))
 #define C_LINE (128 / C_BYTES)
 #define EPI_COLUMNS C_LINE
@@ -11,8 +12,9 @@
 #define PIECES_N ((TILE_N + EPI_COLUMNS - 1) / EPI_COLUMNS)
 #define BARRIERS_AT (EPILOGUE_AT + CONSUMERS * 2 * EPI_BYTES)
 #define ARRIVALS_AT (BARRIERS_AT + STAGES * 8 * (REALIGN ? 3 : 2)) // of a tile's splits
+#define WHOLE_BOXES (TILE_N > 2 * EPI_COLUMNS || TILE_N % EPI_COLUMNS == 0)
 #define TMA_BOX_N \
-    (TILE_N % 64 == 0 && C_BYTES == 2 ? 64 : TILE_N % 32 == 0 ? 32 : TILE_N % 16 == 0 ? 16 : 8)
+    (WHOLE_BOXES ? EPI_COLUMNS : TILE_N % 32 == 0 ? 32 : TILE_N % 16 == 0 ? 16 : 8)
 #define SWIZZLE_C (SWAP_AB ? 128 : TMA_BOX_N * C_BYTES)
 #define TMA_BOXES (SWAP_AB ? 64 / C_LINE : 1) // for 64 rows
 #define LANE (THREAD_X % 32)
@@ -136,21 +138,26 @@ INNER void epilogue_tma_store(const TensorMap &map, STORED *c, const INDEX m, co
     }
     fence_proxy_async();
     named_barrier_sync(CONSUMERS > 1 ? 1 + consumer : 1, 128);
-    if (!TMA_STORE) {
+    const int narrow = TMA_STORE && columns % TMA_BOX_N != 0;
+    if (narrow) {
+        store_epi_tile<16 / C_BYTES>(c, m, n, row, tile.column + s * EPI_COLUMNS, columns,
+                                     epi_tile);
+    } else if (!TMA_STORE) {
         if ((ADDRESS(c) | n * C_BYTES) % (2 * C_BYTES) == 0) {
             store_epi_tile<2>(c, m, n, row, tile.column + s * EPI_COLUMNS, columns, epi_tile);
         } else {
             store_epi_tile<1>(c, m, n, row, tile.column + s * EPI_COLUMNS, columns, epi_tile);
         }
-    } else if (THREAD_X % 128 == 0) {
+    }
+    if (TMA_STORE && THREAD_X % 128 == 0) {
         EACH(p, EPI_COLUMNS / TMA_BOX_N * TMA_BOXES) {
-            if (p / TMA_BOXES * TMA_BOX_N < columns) {
+            if (!narrow && p / TMA_BOXES * TMA_BOX_N < columns) {
                 const int across = tile.column + s * EPI_COLUMNS + p / TMA_BOXES * TMA_BOX_N,
                           down = row + p % TMA_BOXES * C_LINE;
                 const unsigned box = address + p * (64 * TMA_BOX_N * C_BYTES / TMA_BOXES);
                 tma_store(map, SWAP_AB ? down : across, SWAP_AB ? across : down, tile.batch, box);
             }
         }
-        tma_store_commit_group();
+        tma_store_commit_group(); // of nothing, where threads have stored: buffers are in turn
     }
 }

@@ -6,7 +6,7 @@
 // BN          columns of the tile: a multiple of 64 for each consumer, with SWAP_AB
 // BK          depth of a k tile: 128 bytes
 // STAGES      k tiles in shared memory
-// CONSUMERS   consumer warpgroups
+// CONSUMERS   consumer warpgroups, which share a tile, or take tiles of 64 rows in turn
 // CLUSTER     blocks of a cluster, which multicast the RHS to each other
 // CLUSTER_K   blocks of a cluster that share the k of a tile; if more than one, CLUSTER and SPLIT_K
 //             are 1, and no block is persistent
@@ -66,22 +66,10 @@
 #endif
 #include "cluster_reduce.h"
 #include "mainloop.h"
-// Consumers add up the partial sums of few splits; the producer may be at the next tile.
-#undef THREADS
-#define THREADS (128 * CONSUMERS)
-#undef BARRIER
-#define BARRIER() named_barrier_sync(4, THREADS)
-#define ACC Pack<4>
-#define ACC_WIDTH 4
-#define OUT_PACKS (WGMMAS_M * TILE_N / 8)
-#define PACKS_IN_FLIGHT (MIN_BLOCKS > 1 || REALIGN || LHS_IN_REGISTERS ? 8 : 32)
-#include "split_k.h"
-// Many splits are added up by a launch that all SMs share, and so are those of larger tiles, whose
-// registers are too few to add up others' sums beside them.
-#define MOST_IN_LAUNCH 8
-#define ACCUMULATORS (WGMMAS_M * TILE_N / 2 * (PLANES == 2 ? 3 : 1))
-#define REDUCED_IN_LAUNCH(splits) \
-    (CONSUMERS < 3 && ACCUMULATORS <= 64 && (splits) <= MOST_IN_LAUNCH)
+#include "tile_reduce.h"
+// Of consumers that take tiles in turn, each meets the one before it at its own barrier: a stage's
+// barrier tells two phases apart, so that no consumer may be at the next tile but one.
+#define TURN_BARRIER 5
 
 // `k_tiles_per_split` k tiles are a split; `num_tiles` work tiles are dealt out to the clusters in
 // turn. Offsets in the workspace are in lines of 128 bytes.
@@ -120,7 +108,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
     if (THREAD_X == 0) { // meanwhile the producer finds its first tile
         EACH(i, STAGES) {
             mbarrier_init(full_barriers + 8 * i, FULL_ARRIVALS);
-            mbarrier_init(empty_barriers + 8 * i, 4 * CONSUMERS * CLUSTER);
+            mbarrier_init(empty_barriers + 8 * i, 4 * SHARERS * CLUSTER);
             if (REALIGN) {
                 mbarrier_init(empty_barriers + 8 * (STAGES + i), COPIERS);
             }
@@ -178,11 +166,30 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
         float *const partials = workspace + at_sums * 32;
         unsigned char *const staging = smem + EPILOGUE_AT + consumer * (2 * EPI_BYTES);
         int buffer = 0;
-        for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
+        const int part = IN_TURN ? 0 : consumer; // of a tile
+        TileScheduler scheduler(num_tiles);
+        if (IN_TURN) {
+            scheduler.advance(consumer);
+            state.advance(consumer * k_tiles);
+            if (consumer == CONSUMERS - 1) {
+                named_barrier_arrive(TURN_BARRIER, 2 * 128); // the first consumer's turn
+            }
+        }
+        for (; scheduler.has_tile(); scheduler.advance(CONSUMERS / SHARERS)) {
             const WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits,
                                 k_tiles_per_split, group_m);
-            mainloop.run(tile.count, state, smem, stages, full_barriers, empty_barriers, consumer);
-            const int top = tile.row + consumer * (WGMMAS_M * 64);
+            if (IN_TURN) {
+                named_barrier_sync(TURN_BARRIER + consumer, 2 * 128);
+            }
+            mainloop.run(tile.count, state, smem, stages, full_barriers, empty_barriers, part);
+            if (IN_TURN) {
+                state.advance((CONSUMERS - 1) * k_tiles);
+                if (scheduler.has_next()) {
+                    named_barrier_arrive(TURN_BARRIER + (consumer + 1) % CONSUMERS, 2 * 128);
+                }
+                mainloop.finish(empty_barriers);
+            }
+            const int top = tile.row + part * (WGMMAS_M * 64);
             if (CLUSTER_K > 1) {
                 leave_partials(smem, mainloop.acc);
                 cluster_sync();

@@ -11,13 +11,14 @@ struct Mainloop {
 #if PLANES == 2
     Accumulators high, crossed;
 #endif
+    unsigned held = 0; // stage that the last wgmmas read
 
+    // Multiplies `count` k tiles; of consumers that take turns, `finish` awaits the last ones.
     __device__ __forceinline__ void run(const int count, PipelineState &state,
                                         const unsigned char *smem, const unsigned stages,
                                         const unsigned full_barriers,
-                                        const unsigned empty_barriers, const int consumer)
+                                        const unsigned empty_barriers, const int part)
     {
-        unsigned before = 0;
         int full = 0;
         if (CLUSTER_K > 1 && count <= 0) {
             EACH(h, WGMMAS_M) {
@@ -34,7 +35,7 @@ struct Mainloop {
         }
         for (int p = 0; p < count; p++) {
             const unsigned index = state.index, stage = stages + index * STAGE_BYTES;
-            const int lhs = consumer * (WGMMAS_M * 64 * 128);
+            const int lhs = part * (WGMMAS_M * 64 * 128);
             if (!full) {
                 mbarrier_wait(full_barriers + 8 * index, state.phase);
             }
@@ -44,18 +45,25 @@ struct Mainloop {
             if (LHS_IN_REGISTERS) { // the last wgmmas still read this thread's registers
                 wgmma_wait_group(0);
                 if (p > 0) {
-                    consumer_release(empty_barriers + 8 * before);
+                    consumer_release(empty_barriers + 8 * held);
                 }
             }
-            issue_wgmma(p, p + 1 == count, smem + index * STAGE_BYTES, stage + lhs,
+            issue_wgmma(p, p + 1 == count, smem + index * STAGE_BYTES, part, stage + lhs,
                         make_smem_desc(stage + RHS_AT, SWIZZLE_RHS, RHS_MN_MAJOR));
             if (!LHS_IN_REGISTERS && p > 0) {
-                consumer_release(empty_barriers + 8 * before);
+                consumer_release(empty_barriers + 8 * held);
             }
-            before = index;
+            held = index;
         }
+        if (!IN_TURN) {
+            finish(empty_barriers);
+        }
+    }
+
+    __device__ __forceinline__ void finish(const unsigned empty_barriers)
+    {
         wgmma_wait_group(0);
-        consumer_release(empty_barriers + 8 * before);
+        consumer_release(empty_barriers + 8 * held);
         EACH(h, WGMMAS_M) {
             warpgroup_fence_operand(acc[h]);
         }
@@ -76,10 +84,11 @@ struct Mainloop {
 
 #if LHS_IN_REGISTERS
     __device__ __forceinline__ void issue_wgmma(const int p, const int, const unsigned char *side,
-                                                const unsigned, const unsigned long long rhs)
+                                                const int part, const unsigned,
+                                                const unsigned long long rhs)
     {
         LhsFragment lhs[WGMMAS_M][K_STEPS];
-        const int mine = THREAD_X / 128 * WGMMAS_M * 64;
+        const int mine = part * WGMMAS_M * 64;
         EACH(h, WGMMAS_M) {
             EACH(s, K_STEPS) {
                 lhs[h][s] = load_lhs_fragment(side, mine + h * 64, s);
@@ -96,7 +105,8 @@ struct Mainloop {
     }
 #elif PLANES == 2
     __device__ __forceinline__ void issue_wgmma(const int p, const int last, const unsigned char *,
-                                                const unsigned side, const unsigned long long rhs)
+                                                const int, const unsigned side,
+                                                const unsigned long long rhs)
     {
         const unsigned long long lhs = make_smem_desc(side, SWIZZLE_LHS, LHS_MN_MAJOR);
         const int promoted = p % (PROMOTE_K / BK);
@@ -121,7 +131,8 @@ struct Mainloop {
     }
 #else
     __device__ __forceinline__ void issue_wgmma(const int p, const int, const unsigned char *,
-                                                const unsigned side, const unsigned long long rhs)
+                                                const int, const unsigned side,
+                                                const unsigned long long rhs)
     {
         const unsigned long long lhs = make_smem_desc(side, SWIZZLE_LHS, LHS_MN_MAJOR);
         wgmma_fence();

@@ -53,6 +53,16 @@ def emulated(problem: Problem) -> bool:
     return problem.precision == "emulated"
 
 
+def in_turn(config: Config) -> bool:
+    """Whether a tile has rows for one consumer alone, of several, which take tiles in turn."""
+    return config["CONSUMERS"] > 1 and (config["BN"] if config["SWAP_AB"] else config["BM"]) == WGMMA_M
+
+
+def sharers(config: Config) -> int:
+    """Consumers that share a tile."""
+    return 1 if in_turn(config) else config["CONSUMERS"]
+
+
 def planes(problem: Problem) -> int:
     """Matrices that an operand has in a stage: two of emulated float32, its high and its low terms."""
     return 2 if emulated(problem) else 1
@@ -128,7 +138,7 @@ def tiles(config: Config, problem: Problem) -> int:
 def accumulators(config: Config, problem: Problem) -> int:
     """Accumulators of a consumer's thread."""
     lhs, rhs = tile_operands(config, problem)
-    return lhs.tile // config["CONSUMERS"] * rhs.tile // 128 * (3 if emulated(problem) else 1)
+    return lhs.tile // sharers(config) * rhs.tile // 128 * (3 if emulated(problem) else 1)
 
 
 def is_reduced_in_launch(config: Config, problem: Problem) -> bool:
@@ -237,9 +247,11 @@ def _map_of_c(config: Config, problem: Problem) -> TensorMap:
 
 
 def store_box_columns(config: Config, problem: Problem) -> int:
-    """Columns of the RHS in a box of C: the most that divide the tile's."""
+    """Columns of the RHS in a box of C: as many as are stored at once, or what divides a tile of one or two of them."""
     columns = config["BM"] if config["SWAP_AB"] else config["BN"]
-    return next(size for size in (64, 32, 16, 8) if columns % size == 0 and size * problem.itemsize <= LINE_BYTES)
+    at_once = LINE_BYTES // problem.itemsize
+    whole = columns > 2 * at_once or columns % at_once == 0
+    return at_once if whole else next(size for size in (32, 16, 8) if columns % size == 0)
 
 
 def swizzle_bytes(side: int, width: int) -> int:
@@ -270,4 +282,4 @@ def k_tiles_per_block(config: Config, problem: Problem) -> int:
 def pieces(config: Config, problem: Problem) -> int:
     """Pieces of a consumer's part of the tile, which a cluster's blocks share out: IS_MINE of cluster_reduce.h."""
     lhs, rhs = tile_operands(config, problem)
-    return lhs.tile // config["CONSUMERS"] // WGMMA_M * -(-rhs.tile // (LINE_BYTES // problem.itemsize))
+    return lhs.tile // sharers(config) // WGMMA_M * -(-rhs.tile // (LINE_BYTES // problem.itemsize))

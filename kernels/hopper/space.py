@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 from kernels import packing
 from kernels.arithmetic import tensor_peak
@@ -10,6 +10,7 @@ from kernels.device import Device
 from kernels.fp32_emulation import PROMOTIONS, SHARE
 from kernels.hopper.plan import (
     EIGHT,
+    TOGETHER,
     WGMMA_M,
     accumulators,
     barrier_bytes,
@@ -18,10 +19,12 @@ from kernels.hopper.plan import (
     element_bytes,
     emulated,
     epilogue_bytes,
+    in_turn,
     k_tiles_per_block,
     pieces,
     planes,
     shared_bytes,
+    sharers,
     split_fits,
     stage_bytes,
     swizzle_bytes,
@@ -29,13 +32,11 @@ from kernels.hopper.plan import (
     tile_rows,
     work_tiles,
 )
+from kernels.hopper.registers import is_spilled, lhs_registers, most_accumulators
 from kernels.problem import Problem, larger
 from kernels.rules import LINE_BYTES, VECTOR_BYTES
 from kernels.space import Config, Rule, Space
 from kernels.split_k import k_tiles, k_tiles_per_split
-
-# Accumulators of a thread by consumers and blocks on an SM: with 64 rows of the LHS a consumer, with 128, and so on.
-ByRows: TypeAlias = dict[tuple[int, int], tuple[int, ...]]
 
 # Sides of the tile: multiples of 8, as the instruction's columns, and enough of them to fill any number of SMs.
 SIDES: Final = tuple(range(EIGHT, 257, EIGHT))
@@ -51,34 +52,6 @@ LEAST: Final = 16
 # Elements of a large tile, and tiles for each SM with which small ones are not tried.
 LARGE: Final = 128 * 128
 WAVES: Final = 8
-# Accumulators of a thread that leave registers for the rest: by consumers, which have 255, 232 (emulated: 240) and 160
-# registers a thread, while ptxas gives one instruction at most the registers that the block started with, 128 with
-# three consumers; and by blocks on an SM, which leave 168 and 96 registers.
-MOST_ACCUMULATORS: Final = {1: 128, 2: 128, 3: 96}
-MOST_EMULATED_ACCUMULATORS: Final = {1: 192, 2: 192, 3: 96}
-MOST_BESIDE: Final = {1: 192, 2: 96, 4: 32}
-# And beside an LHS in registers, of which 64 rows take 16, those with which the ptxas of CUDA 12.9 and of 13.0 spill
-# nothing: by TMA_STORE, as threads that store C themselves keep 64-bit addresses too.
-MOST_BESIDE_LHS: Final[dict[int, ByRows]] = {
-    0: {(1, 1): (128, 96, 96, 64), (2, 1): (128, 112), (3, 1): (64,), (1, 2): (56, 32, 36, 16), (1, 4): (16, 0)},
-    1: {(1, 1): (128, 112, 96, 64), (2, 1): (128, 112), (3, 1): (96,), (1, 2): (96, 80, 48, 32), (1, 4): (32, 16)},
-}
-# Tiles of TF32 with which threads that store C themselves, or realign operands, spill a few, though not with all larger
-# ones, by whether the LHS is in registers and operands are realigned: SWAP_AB, rows of the LHS, columns of the RHS,
-# consumers, blocks on an SM.
-SPILLED: Final = {
-    (False, False): (
-        *((0, 64, columns, 1, 2) for columns in (136, 152, 184, 192)),
-        *((1, 64, columns, 1, 2) for columns in (152, 160, 184, 192)),
-        *((1, 128, 96, 1, 2), (1, 64, 64, 1, 4), (1, 192, 160, 3, 1)),
-    ),
-    (False, True): (
-        *((0, 64, 112, 1, 1), (0, 64, 120, 1, 1), (0, 192, 40, 1, 1)),
-        *((1, 64, 112, 1, 1), (1, 64, 120, 1, 1), (1, 64, 128, 1, 1), (1, 192, 40, 1, 1)),
-    ),
-    (True, False): ((0, 256, 96, 2, 1),),
-    (True, True): ((0, 64, 80, 1, 1), (0, 64, 96, 1, 1), (0, 192, 8, 1, 1), (1, 192, 8, 1, 1)),
-}
 # With operands that the producer copies, whose threads leave 128 registers: accumulators and LHS elements of a
 # thread, and lines of a k tile, which are in registers at once.
 MOST_BESIDE_COPIERS: Final = 64
@@ -105,47 +78,22 @@ def not_for_tma(config: Config, problem: Problem) -> int:
     return which
 
 
-def lhs_registers(config: Config, problem: Problem) -> int:
-    """Elements of the LHS that a consumer's thread has in registers: those of an MN-major LHS of 32 bits."""
-    lhs, _ = tile_operands(config, problem)
-    across = problem.precision == "tf32" and not lhs.k_major
-    return lhs.tile // config["CONSUMERS"] * config["BK"] // 128 if across else 0
-
-
 def _one_line(config: Config, problem: Problem, _: Device) -> bool:
     return config["BK"] * element_bytes(problem) == LINE_BYTES
 
 
 def _whole_rows(config: Config, _: Problem, __: Device) -> bool:
-    return (config["BN"] if config["SWAP_AB"] else config["BM"]) % (WGMMA_M * config["CONSUMERS"]) == 0
+    return (config["BN"] if config["SWAP_AB"] else config["BM"]) % (WGMMA_M * sharers(config)) == 0
 
 
 def _one_block_of_rows(config: Config, problem: Problem, _: Device) -> bool:
     lhs, _rhs = tile_operands(config, problem)
-    return not emulated(problem) or lhs.tile == WGMMA_M * config["CONSUMERS"]
-
-
-def _most_accumulators(config: Config, problem: Problem) -> int:
-    """Accumulators of a thread that leave registers for the rest, among it an LHS in registers."""
-    consumers, blocks = config["CONSUMERS"], config["MIN_BLOCKS"]
-    most = MOST_EMULATED_ACCUMULATORS if emulated(problem) else MOST_ACCUMULATORS
-    lhs, _ = tile_operands(config, problem)
-    rows = -(-lhs.tile // (WGMMA_M * consumers))
-    beside = MOST_BESIDE_LHS[config["TMA_STORE"]] if lhs_registers(config, problem) else {}
-    return min(most[consumers], MOST_BESIDE[blocks], *beside.get((consumers, blocks), ())[rows - 1 : rows])
-
-
-def _spilled(config: Config, problem: Problem) -> bool:
-    lhs, rhs = tile_operands(config, problem)
-    tile = (config["SWAP_AB"], lhs.tile, rhs.tile, config["CONSUMERS"], config["MIN_BLOCKS"])
-    how = lhs_registers(config, problem) > 0, config["REALIGN"] > 0
-    apart = not config["TMA_STORE"] or config["REALIGN"]
-    return problem.precision == "tf32" and bool(apart) and tile in SPILLED[how]
+    return not emulated(problem) or lhs.tile == WGMMA_M * sharers(config)
 
 
 def _sums_fit(config: Config, problem: Problem, _: Device) -> bool:
     own = accumulators(config, problem)
-    return own <= _most_accumulators(config, problem) and not _spilled(config, problem)
+    return own <= most_accumulators(config, problem) and not is_spilled(config, problem)
 
 
 def _shared_well(config: Config, problem: Problem, _: Device) -> bool:
@@ -276,6 +224,12 @@ def _long_splits(config: Config, problem: Problem, _: Device) -> bool:
     return splits == 1 or (own >= FEWEST_K_TILES and -(-k_tiles(config, problem) // own) == splits)
 
 
+def _turns_needed(config: Config, problem: Problem, device: Device) -> bool:
+    others = max(config["CLUSTER"], config["CLUSTER_K"], config["SPLIT_K"], config["MIN_BLOCKS"], planes(problem))
+    two = config["CONSUMERS"] == TOGETHER
+    return not in_turn(config) or (two and others == 1 and work_tiles(config, problem) > device.limits.sms)
+
+
 def _cluster_alone(config: Config, problem: Problem, _: Device) -> bool:
     others = max(config["CLUSTER"], config["SPLIT_K"], config["MIN_BLOCKS"], planes(problem))
     return config["CLUSTER_K"] == 1 or (others == 1 and config["BLOCKS"] == 0)
@@ -339,6 +293,10 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "k shared out in a cluster that shares operands too, in splits, or among blocks that stay or have others beside": (
         _cluster_alone,
         ("CLUSTER", "CLUSTER_K", "SPLIT_K", "MIN_BLOCKS", "BLOCKS"),
+    ),
+    "tiles in turn by three consumers, or in blocks that have one tile, share k or operands, or have others beside": (
+        _turns_needed,
+        (*_WORKS, "CONSUMERS", "SPLIT_K", "MIN_BLOCKS"),
     ),
     "k shared out in a cluster, where tiles alone fill the SMs": (_cluster_for_sms, (*_WORKS, "SPLIT_K")),
     "k or a tile with too little for each block of a cluster": (

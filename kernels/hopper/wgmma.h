@@ -46,7 +46,7 @@
 #define STAGE_BYTES \
     (RHS_AT + PLANES * RHS_BYTES + MORE_BYTES(REALIGN_RHS, TILE_N, RHS_MN_MAJOR || TURNED_RHS))
 #define EPILOGUE_AT (STAGES * STAGE_BYTES)
-#define WGMMAS_M (TILE_M / 64 / CONSUMERS) // wgmmas of 64 rows that a consumer has
+#define WGMMAS_M (TILE_M / 64 / SHARERS) // wgmmas of 64 rows that a consumer has
 
 // wgmma.fence orders the warpgroup's accesses to registers before wgmma's.
 #define wgmma_fence() asm volatile("wgmma.fence.sync.aligned;" ::: "memory")

@@ -46,11 +46,37 @@ def expect_launch_exact(chosen: Launch) -> int:
 
 
 @pytest.mark.drawn(2)
+@pytest.mark.parametrize("blocks", [1, 2, 7])
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        (HALF, {"BM": 64, "BN": 32, "CONSUMERS": 2, "STAGES": 3}),
+        (HALF, UPSIDE | {"BM": 40, "CONSUMERS": 2, "STAGES": 5}),
+        (HALF, {"BM": 64, "BN": 24, "CONSUMERS": 3, "STAGES": 2}),
+        (TF32, {"BM": 64, "BN": 32, "CONSUMERS": 2, "STAGES": 4}),
+    ],
+    ids=["two", "swapped", "three", "tf32"],
+)
+def test_consumers_take_tiles_in_turn(kind: Any, own: dict[str, int], blocks: int) -> None:
+    expect_exact(Problem(130, 90, 264, trans_b=True, **kind), BLOCKS=blocks, **own)
+    expect_exact(Problem(64, 24, 64, 2, trans_b=True, **kind), BLOCKS=blocks, **own)
+
+
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("swap", [0, 1])
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_half_operands_are_multiplied_in_any_order(turned: tuple[bool, bool], swap: int) -> None:
     own = {"SWAP_AB": 1, "BM": 48, "BN": 64} if swap else {"BN": 48}
     expect_exact(Problem(72, 88, 136, dtype="bfloat16", **orders(turned)), **own)
+
+
+@pytest.mark.parametrize("kind", [HALF, TF32], ids=["bfloat16", "tf32"])
+@pytest.mark.parametrize("swap", [0, 1], ids=["upright", "swapped"])
+@pytest.mark.parametrize("columns", [72, 136, 168])
+def test_threads_store_the_columns_that_are_fewer_than_a_box_has(columns: int, swap: int, kind: Any) -> None:
+    own = {"SWAP_AB": swap, "BN" if swap else "BM": 64, "BM" if swap else "BN": columns}
+    expect_exact(Problem(152, 152, 40, trans_b=True, **kind), **own)
+    expect_exact(Problem(200, 240, 72, trans_b=True, **kind), BLOCKS=2, **own)
 
 
 @pytest.mark.parametrize("kind", [HALF, TF32], ids=["bfloat16", "tf32"])

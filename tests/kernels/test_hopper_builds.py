@@ -14,7 +14,8 @@ import pytest
 
 from kernels.hopper import HOPPER
 from kernels.hopper.plan import WARPGROUP, accumulators, threads, tile_operands
-from kernels.hopper.space import SPACE, lhs_registers
+from kernels.hopper.registers import lhs_registers
+from kernels.hopper.space import SPACE
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config

@@ -15,9 +15,11 @@ from kernels.hopper import HOPPER
 from kernels.hopper.cost_model import seconds
 from kernels.hopper.plan import (
     accumulators,
+    in_turn,
     is_reduced_in_launch,
     partials_bytes,
     shared_bytes,
+    sharers,
     split_fits,
     splits_of,
     stage_bytes,
@@ -304,11 +306,24 @@ def test_blocks_that_stay_have_as_many_rounds_as_all_sms_would() -> None:
     chosen = tile(problem, BM=64, BN=256, STAGES=4)
     assert work_tiles(chosen, problem) == tiles(chosen, problem) == 130
     assert SPACE.refusal(Config.of(dict(chosen) | {"BLOCKS": 128}), problem, H200) is not None
-    assert (stages_fit(chosen, problem, H200), swizzle_bytes(80, 2), store_box_columns(tile(CUBE, BN=176), CUBE)) == (
-        5,
-        32,
-        16,
-    )
+    assert (stages_fit(chosen, problem, H200), swizzle_bytes(80, 2)) == (5, 32)
+
+
+def test_a_box_of_c_has_as_many_columns_as_are_stored_at_once_or_divides_a_small_tile() -> None:
+    tf32 = replace(CUBE, dtype="float32", precision="tf32")
+    found = [store_box_columns(tile(CUBE, BN=columns), CUBE) for columns in (176, 136, 128, 96, 72, 64, 48, 32, 40)]
+    assert found == [64, 64, 64, 32, 8, 64, 16, 32, 8]
+    assert [store_box_columns(tile(tf32, BN=columns), tf32) for columns in (176, 72, 64, 48, 24)] == [32, 32, 32, 16, 8]
+
+
+def test_consumers_take_tiles_in_turn_where_these_have_64_rows_and_each_block_has_several() -> None:
+    cube, turns = replace(CUBE, m=2048, n=2304), tile(CUBE, BM=64, BN=192, CONSUMERS=2, BLOCKS=132, STAGES=5)
+    assert (in_turn(turns), sharers(turns), accumulators(turns, cube)) == (True, 1, 96)
+    assert SPACE.refusal(turns, cube, H200) is None
+    for others in ({"CLUSTER": 2}, {"SPLIT_K": 2}, {"CLUSTER_K": 2}, {"CONSUMERS": 3}):
+        assert SPACE.refusal(Config.of(dict(turns) | others), cube, H200) is not None, others
+    few = replace(CUBE, m=2048, n=768)
+    assert "in blocks that have one tile" in str(SPACE.refusal(Config.of(dict(turns) | {"BLOCKS": 0}), few, H200))
 
 
 def test_tf32_packs_its_right_side_only_where_it_must() -> None:
