@@ -74,14 +74,14 @@
 // thread with two consumers and 128 with three. MN-major operands need more TMA boxes and keep more
 // in registers. If operands are realigned, the producer is three warpgroups: one copies, two shift.
 //
-// IN_TURN        1 if a tile has 64 rows, one consumer's, though there are more: they take tiles in
+// PINGPONG       1 if a tile has 64 rows, one consumer's, though there are more: they take tiles in
 //                turn, so that one stores a tile while another multiplies the next
 // SHARERS        consumers that share a tile
 // COPIERS        threads that copy
 // FULL_ARRIVALS  arrivals at a full barrier: of the warps that shift, and of the thread that issues
 //                TMA loads
-#define IN_TURN (CONSUMERS > 1 && TILE_M == 64)
-#define SHARERS (IN_TURN ? 1 : CONSUMERS)
+#define PINGPONG (CONSUMERS > 1 && TILE_M == 64)
+#define SHARERS (PINGPONG ? 1 : CONSUMERS)
 #define COPIERS 128
 #define BLOCK_THREADS (128 * CONSUMERS + (REALIGN ? 3 * COPIERS : CONSUMERS > 1 ? 128 : 32))
 #define THREADS BLOCK_THREADS

@@ -32,7 +32,8 @@ from kernels.rules import LINE_BYTES
 from kernels.space import Config
 
 # The figures below minimise, over 12,000 times of 144 shapes on H100s, the loss of taking what is estimated best; the
-# least cycles of an instruction, those of starts, tiles, stores and exchanges are fitted to the H200's that tests keep.
+# least cycles of an instruction and those of starts, tiles, stores and exchanges are fitted to times of an H200, which
+# tests keep.
 # Cycles of one instruction for 64 rows: for each column, and at least; and products of float32's terms with promotion.
 COLUMN_CYCLES: Final = 0.5
 LEAST_CYCLES: Final = 46
@@ -55,9 +56,9 @@ SINGLE_CYCLES: Final = 0.43
 # Cycles of a cluster's barriers, and bytes a cycle of partial sums that a block leaves and reads of others'.
 EXCHANGE_CYCLES: Final = 2800
 EXCHANGED_BYTES: Final = 7.1
-# Cycles from one consumer's turn to the next, and what taking turns costs beside sharing a tile.
-TURN_CYCLES: Final = 300
-TURN_COST: Final = 1.2
+# Cycles from one consumer's turn to the next, and what ping-pong costs beside sharing a tile.
+PINGPONG_CYCLES: Final = 300
+PINGPONG_COST: Final = 1.2
 # What of the shorter the longer does not hide, which decides between configs that memory alone bounds.
 UNHIDDEN: Final = 0.02
 # Cycles until a block knows that it is the last one of a tile, and bytes a cycle of the partial sums that it leaves and
@@ -134,7 +135,7 @@ def _seconds(config: Config, grid: _Grid, problem: Problem, device: Device, l2_r
     k_tile = max(grid.min_blocks * max(_products(grid, problem), _sm_reads(grid, problem)), l2_reads, copied)
     tail = lhs.tile * rhs.tile * _store_cycles(config, problem) + _exchange(grid.parts, lhs.tile * rhs.tile)
     own, rest = grid.k_tiles * k_tile, grid.min_blocks * (BETWEEN_CYCLES + tail)
-    tile = own + rest if grid.turns == 1 else TURN_COST * max(own + TURN_CYCLES, rest)
+    tile = own + rest if grid.turns == 1 else PINGPONG_COST * max(own + PINGPONG_CYCLES, rest)
     memory = problem.bytes / limits.bandwidth
     shorter, longer = sorted((waves * tile * cycle, memory))
     start = (COPY_START_CYCLES if copied else START_CYCLES) * cycle

@@ -6,7 +6,7 @@
 // BN          columns of the tile: a multiple of 64 for each consumer, with SWAP_AB
 // BK          depth of a k tile: 128 bytes
 // STAGES      k tiles in shared memory
-// CONSUMERS   consumer warpgroups, which share a tile, or take tiles of 64 rows in turn
+// CONSUMERS   consumer warpgroups, which share a tile, or take tiles of 64 rows in turn (ping-pong)
 // CLUSTER     blocks of a cluster, which multicast the RHS to each other
 // CLUSTER_K   blocks of a cluster that share the k of a tile; if more than one, CLUSTER and SPLIT_K
 //             are 1, and no block is persistent
@@ -67,9 +67,9 @@
 #include "cluster_reduce.h"
 #include "mainloop.h"
 #include "tile_reduce.h"
-// Of consumers that take tiles in turn, each meets the one before it at its own barrier: a stage's
+// Where consumers take tiles in turn, each meets the one before it at its own barrier: a stage's
 // barrier tells two phases apart, so that no consumer may be at the next tile but one.
-#define TURN_BARRIER 5
+#define ORDER_BARRIER 5
 
 // `k_tiles_per_split` k tiles are a split; `num_tiles` work tiles are dealt out to the clusters in
 // turn. Offsets in the workspace are in lines of 128 bytes.
@@ -166,26 +166,26 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
         float *const partials = workspace + at_sums * 32;
         unsigned char *const staging = smem + EPILOGUE_AT + consumer * (2 * EPI_BYTES);
         int buffer = 0;
-        const int part = IN_TURN ? 0 : consumer; // of a tile
+        const int part = PINGPONG ? 0 : consumer; // of a tile
         TileScheduler scheduler(num_tiles);
-        if (IN_TURN) {
+        if (PINGPONG) {
             scheduler.advance(consumer);
             state.advance(consumer * k_tiles);
             if (consumer == CONSUMERS - 1) {
-                named_barrier_arrive(TURN_BARRIER, 2 * 128); // the first consumer's turn
+                named_barrier_arrive(ORDER_BARRIER, 2 * 128); // it is the first one's turn
             }
         }
         for (; scheduler.has_tile(); scheduler.advance(CONSUMERS / SHARERS)) {
             const WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits,
                                 k_tiles_per_split, group_m);
-            if (IN_TURN) {
-                named_barrier_sync(TURN_BARRIER + consumer, 2 * 128);
+            if (PINGPONG) {
+                named_barrier_sync(ORDER_BARRIER + consumer, 2 * 128);
             }
             mainloop.run(tile.count, state, smem, stages, full_barriers, empty_barriers, part);
-            if (IN_TURN) {
+            if (PINGPONG) {
                 state.advance((CONSUMERS - 1) * k_tiles);
                 if (scheduler.has_next()) {
-                    named_barrier_arrive(TURN_BARRIER + (consumer + 1) % CONSUMERS, 2 * 128);
+                    named_barrier_arrive(ORDER_BARRIER + (consumer + 1) % CONSUMERS, 2 * 128);
                 }
                 mainloop.finish(empty_barriers);
             }

@@ -13,7 +13,7 @@ struct Mainloop {
 #endif
     unsigned held = 0; // stage that the last wgmmas read
 
-    // Multiplies `count` k tiles; of consumers that take turns, `finish` awaits the last ones.
+    // Multiplies `count` k tiles. With PINGPONG `finish` waits for the last ones.
     __device__ __forceinline__ void run(const int count, PipelineState &state,
                                         const unsigned char *smem, const unsigned stages,
                                         const unsigned full_barriers,
@@ -55,7 +55,7 @@ struct Mainloop {
             }
             held = index;
         }
-        if (!IN_TURN) {
+        if (!PINGPONG) {
             finish(empty_barriers);
         }
     }

@@ -53,14 +53,14 @@ def emulated(problem: Problem) -> bool:
     return problem.precision == "emulated"
 
 
-def in_turn(config: Config) -> bool:
+def is_pingpong(config: Config) -> bool:
     """Whether a tile has rows for one consumer alone, of several, which take tiles in turn."""
     return config["CONSUMERS"] > 1 and (config["BN"] if config["SWAP_AB"] else config["BM"]) == WGMMA_M
 
 
 def sharers(config: Config) -> int:
     """Consumers that share a tile."""
-    return 1 if in_turn(config) else config["CONSUMERS"]
+    return 1 if is_pingpong(config) else config["CONSUMERS"]
 
 
 def planes(problem: Problem) -> int:
@@ -144,7 +144,8 @@ def accumulators(config: Config, problem: Problem) -> int:
 def is_reduced_in_launch(config: Config, problem: Problem) -> bool:
     """Whether the last block of a tile to arrive adds up all splits' partial sums, so that no launch has to."""
     beside = accumulators(config, problem) <= MOST_BESIDE_SUMS[config["CONSUMERS"]]
-    return beside and config["SPLIT_K"] <= MOST_IN_LAUNCH
+    alone = problem.precision != "tf32" or (config["MIN_BLOCKS"] == 1 and config["REALIGN"] == 0)
+    return beside and alone and config["SPLIT_K"] <= MOST_IN_LAUNCH
 
 
 def partials_bytes(config: Config, problem: Problem, splits: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from kernels.hopper.plan import WGMMA_M, emulated, sharers, tile_operands
+from kernels.hopper.plan import TOGETHER, WGMMA_M, accumulators, emulated, sharers, tile_operands
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -20,24 +20,27 @@ MOST_BESIDE: Final = {1: 192, 2: 96, 4: 32}
 # And beside an LHS in registers, of which 64 rows take 16, those with which the ptxas of CUDA 12.9 and of 13.0 spill
 # nothing: by TMA_STORE, as threads that store C themselves keep 64-bit addresses too.
 MOST_BESIDE_LHS: Final[dict[int, ByRows]] = {
-    0: {(1, 1): (128, 96, 96, 64), (2, 1): (128, 112), (3, 1): (64,), (1, 2): (56, 32, 36, 16), (1, 4): (16, 0)},
-    1: {(1, 1): (128, 112, 96, 64), (2, 1): (128, 112), (3, 1): (96,), (1, 2): (96, 80, 48, 32), (1, 4): (32, 16)},
+    0: {(1, 1): (128, 96, 96, 48), (2, 1): (128, 88), (3, 1): (64,), (1, 2): (56, 32, 24, 16), (1, 4): (16, 0)},
+    1: {(1, 1): (128, 112, 96, 64), (2, 1): (128, 112), (3, 1): (96,), (1, 2): (96, 64, 48, 32), (1, 4): (32, 16)},
 }
-# Tiles of TF32 with which threads that store C themselves, or realign operands, spill a few, though not with all larger
-# ones, by whether the LHS is in registers and operands are realigned: SWAP_AB, rows of the LHS, columns of the RHS,
-# consumers, blocks on an SM.
-SPILLED: Final = {
-    (False, False): (
-        *((0, 64, columns, 1, 2) for columns in (136, 152, 184, 192)),
-        *((1, 64, columns, 1, 2) for columns in (152, 160, 184, 192)),
-        *((1, 128, 96, 1, 2), (1, 64, 64, 1, 4), (1, 192, 160, 3, 1)),
-    ),
-    (False, True): (
+# Those of TF32 where threads store C and two blocks share an SM.
+MOST_STORED: Final = 64
+# Tiles with which threads that store C themselves, or realign operands, spill a few, though not with all larger ones:
+# by whether elements are TF32's, the LHS is in registers and operands are realigned, SWAP_AB, rows of the LHS, columns
+# of the RHS, consumers and blocks on an SM.
+SPILLED: Final[dict[tuple[bool, bool, bool], tuple[tuple[int, ...], ...]]] = {
+    (False, False, False): ((1, 192, 64, 1, 2),),
+    (False, False, True): ((1, 64, 128, 1, 1), (1, 128, 64, 1, 1)),
+    (True, False, False): ((1, 64, 56, 1, 4), (1, 64, 64, 1, 4), (1, 192, 160, 3, 1), (1, 256, 128, 2, 1)),
+    (True, False, True): (
         *((0, 64, 112, 1, 1), (0, 64, 120, 1, 1), (0, 192, 40, 1, 1)),
-        *((1, 64, 112, 1, 1), (1, 64, 120, 1, 1), (1, 64, 128, 1, 1), (1, 192, 40, 1, 1)),
+        *((1, 64, 112, 1, 1), (1, 64, 120, 1, 1), (1, 64, 128, 1, 1), (1, 128, 56, 1, 1), (1, 128, 64, 1, 1)),
+        *((1, 192, 32, 1, 1), (1, 192, 40, 1, 1), (1, 256, 32, 1, 1)),
     ),
-    (True, False): ((0, 256, 96, 2, 1),),
-    (True, True): ((0, 64, 80, 1, 1), (0, 64, 96, 1, 1), (0, 192, 8, 1, 1), (1, 192, 8, 1, 1)),
+    (True, True, True): (
+        *((0, 64, 80, 1, 1), (0, 64, 88, 1, 1), (0, 64, 96, 1, 1), (0, 128, 32, 1, 1), (0, 192, 8, 1, 1)),
+        (1, 192, 8, 1, 1),
+    ),
 }
 
 
@@ -61,7 +64,10 @@ def most_accumulators(config: Config, problem: Problem) -> int:
 def is_spilled(config: Config, problem: Problem) -> bool:
     """Whether ptxas spills a few registers of the tile, though not of all larger ones."""
     lhs, rhs = tile_operands(config, problem)
+    if config["TMA_STORE"] and not config["REALIGN"]:
+        return False
+    tf32 = problem.precision == "tf32"
+    stored = tf32 and not config["TMA_STORE"] and config["MIN_BLOCKS"] == TOGETHER
     tile = (config["SWAP_AB"], lhs.tile, rhs.tile, config["CONSUMERS"], config["MIN_BLOCKS"])
-    how = lhs_registers(config, problem) > 0, config["REALIGN"] > 0
-    apart = not config["TMA_STORE"] or config["REALIGN"]
-    return problem.precision == "tf32" and bool(apart) and tile in SPILLED[how]
+    how = tf32, lhs_registers(config, problem) > 0, config["REALIGN"] > 0
+    return (stored and accumulators(config, problem) > MOST_STORED) or tile in SPILLED.get(how, ())

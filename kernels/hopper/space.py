@@ -19,7 +19,7 @@ from kernels.hopper.plan import (
     element_bytes,
     emulated,
     epilogue_bytes,
-    in_turn,
+    is_pingpong,
     k_tiles_per_block,
     pieces,
     planes,
@@ -224,10 +224,10 @@ def _long_splits(config: Config, problem: Problem, _: Device) -> bool:
     return splits == 1 or (own >= FEWEST_K_TILES and -(-k_tiles(config, problem) // own) == splits)
 
 
-def _turns_needed(config: Config, problem: Problem, device: Device) -> bool:
+def _pingpong_needed(config: Config, problem: Problem, device: Device) -> bool:
     others = max(config["CLUSTER"], config["CLUSTER_K"], config["SPLIT_K"], config["MIN_BLOCKS"], planes(problem))
     two = config["CONSUMERS"] == TOGETHER
-    return not in_turn(config) or (two and others == 1 and work_tiles(config, problem) > device.limits.sms)
+    return not is_pingpong(config) or (two and others == 1 and work_tiles(config, problem) > device.limits.sms)
 
 
 def _cluster_alone(config: Config, problem: Problem, _: Device) -> bool:
@@ -295,7 +295,7 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
         ("CLUSTER", "CLUSTER_K", "SPLIT_K", "MIN_BLOCKS", "BLOCKS"),
     ),
     "tiles in turn by three consumers, or in blocks that have one tile, share k or operands, or have others beside": (
-        _turns_needed,
+        _pingpong_needed,
         (*_WORKS, "CONSUMERS", "SPLIT_K", "MIN_BLOCKS"),
     ),
     "k shared out in a cluster, where tiles alone fill the SMs": (_cluster_for_sms, (*_WORKS, "SPLIT_K")),
@@ -321,7 +321,7 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "splits of k that are empty, or shorter than two k tiles": (_long_splits, ("BK", "SPLIT_K")),
     "more tiles of split k than there are counters, or partial sums than fit in the workspace": (
         _split_fits,
-        (*_SIDES, "CONSUMERS", "CLUSTER", "SPLIT_K"),
+        (*_SIDES, "CONSUMERS", "MIN_BLOCKS", "CLUSTER", "SPLIT_K"),
     ),
     "several blocks on an SM, where one suffices": (
         _beside_others,

@@ -13,5 +13,9 @@
 #include "split_k.h"
 #define MOST_IN_LAUNCH 8
 #define ACCUMULATORS (WGMMAS_M * TILE_N / 2 * (PLANES == 2 ? 3 : 1))
-#define REDUCED_IN_LAUNCH(splits) \
-    (CONSUMERS < 3 && ACCUMULATORS <= 64 && (splits) <= MOST_IN_LAUNCH)
+#ifdef PRECISION_TF32
+#define HAS_ROOM (ACCUMULATORS <= 64 && MIN_BLOCKS == 1 && !REALIGN)
+#else
+#define HAS_ROOM (ACCUMULATORS <= 64)
+#endif
+#define REDUCED_IN_LAUNCH(splits) (CONSUMERS < 3 && HAS_ROOM && (splits) <= MOST_IN_LAUNCH)

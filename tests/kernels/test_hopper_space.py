@@ -15,7 +15,7 @@ from kernels.hopper import HOPPER
 from kernels.hopper.cost_model import seconds
 from kernels.hopper.plan import (
     accumulators,
-    in_turn,
+    is_pingpong,
     is_reduced_in_launch,
     partials_bytes,
     shared_bytes,
@@ -132,7 +132,7 @@ def test_what_cannot_be_realigned_is_refused_by_its_reason(changes: dict[str, in
     [
         # An LHS in registers, beside four blocks on an SM and two; and beside threads that store C, and are realigned.
         (Problem(16, 8192, 8192), {"SWAP_AB": 1, "BM": 24, "BN": 128, "MIN_BLOCKS": 4}, {"BM": 16}),
-        (Problem(999, 1000, 999), {"SWAP_AB": 1, "BM": 96, "BN": 128, "MIN_BLOCKS": 2}, {"BM": 80}),
+        (Problem(999, 1000, 999), {"SWAP_AB": 1, "BM": 72, "BN": 128, "MIN_BLOCKS": 2}, {"BM": 64}),
         (Problem(1000, 999, 999, trans_a=True), {"BM": 192, "BN": 144, "CONSUMERS": 3}, {"BN": 128}),
         (Problem(1000, 999, 999, trans_a=True), {"BM": 64, "BN": 80, "REALIGN": 2}, {"BN": 64}),
         # An LHS in shared memory beside threads that store C.
@@ -318,7 +318,7 @@ def test_a_box_of_c_has_as_many_columns_as_are_stored_at_once_or_divides_a_small
 
 def test_consumers_take_tiles_in_turn_where_these_have_64_rows_and_each_block_has_several() -> None:
     cube, turns = replace(CUBE, m=2048, n=2304), tile(CUBE, BM=64, BN=192, CONSUMERS=2, BLOCKS=132, STAGES=5)
-    assert (in_turn(turns), sharers(turns), accumulators(turns, cube)) == (True, 1, 96)
+    assert (is_pingpong(turns), sharers(turns), accumulators(turns, cube)) == (True, 1, 96)
     assert SPACE.refusal(turns, cube, H200) is None
     for others in ({"CLUSTER": 2}, {"SPLIT_K": 2}, {"CLUSTER_K": 2}, {"CONSUMERS": 3}):
         assert SPACE.refusal(Config.of(dict(turns) | others), cube, H200) is not None, others
