@@ -15,6 +15,7 @@ struct TileScheduler {
         return tile_idx < num_tiles;
     }
 
+    // Whether the block has another tile after this one.
     __device__ __forceinline__ bool has_next() const
     {
         return tile_idx + gridDim.x / CLUSTER_SIZE < num_tiles;
@@ -38,6 +39,7 @@ struct PipelineState {
         }
     }
 
+    // Past so many stages, which others read.
     __device__ __forceinline__ void advance(const unsigned stages)
     {
         phase ^= (index + stages) / STAGES & 1;

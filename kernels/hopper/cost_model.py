@@ -72,8 +72,9 @@ PARTIALS_SPEED: Final = 0.34
 LAUNCH: Final = 3e-6
 PACKING_SPEED: Final = 0.65
 EMPTY_COST: Final = 2.24
-# With realigned operands, fitted to 689 times of 43 shapes on an H200: cycles of a k tile and of each of its copied
-# lines, bytes a cycle that L2 sends to all, and cycles until the first k tile has come.
+# With realigned operands, fitted to 689 times of 43 shapes on an H200, the last one to those that tests keep: cycles of
+# a k tile and of each of its copied lines, bytes a cycle that L2 sends to all, and cycles until the first k tile has
+# come.
 COPY_CYCLES: Final = 330
 LINE_CYCLES: Final = 4.8
 COPIED_L2_BYTES: Final = 2620

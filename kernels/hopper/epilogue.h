@@ -4,7 +4,8 @@
 // fewer than a box has.
 //
 // A TMA box has TMA_BOX_N columns of the accumulators and 64 rows; with SWAP_AB these are C's rows
-// and columns. Tiles of no more than two boxes' columns have boxes that divide them.
+// and columns. Tiles of no more than two boxes' columns have boxes that divide them: beside stores
+// by threads the compiler kept their main loop's descriptors in registers of each thread.
 #define C_BYTES ((int)sizeof(STORED))
 #define C_LINE (128 / C_BYTES)
 #define EPI_COLUMNS C_LINE

@@ -19,7 +19,7 @@ BARRIER_BYTES: Final = 16
 COPIED_BARRIER_BYTES: Final = 8  # and the third one, if operands are realigned
 ARRIVALS_BYTES: Final = 16  # with a split's number among those that have arrived
 # Splits that the last block to arrive adds up, beside accumulators of a thread, by consumers, that leave registers for
-# others' sums: as REDUCED_IN_LAUNCH of kernel.cu. Another launch adds up what is more.
+# others' sums: as REDUCED_IN_LAUNCH of tile_reduce.h. Another launch adds up what is more.
 MOST_IN_LAUNCH: Final = 8
 MOST_BESIDE_SUMS: Final = {1: 64, 2: 64, 3: 0}
 # What the 128-byte swizzle repeats after, where the tiles of a stage begin (PTX ISA, "Swizzling Modes").
@@ -281,6 +281,6 @@ def k_tiles_per_block(config: Config, problem: Problem) -> int:
 
 
 def pieces(config: Config, problem: Problem) -> int:
-    """Pieces of a consumer's part of the tile, which a cluster's blocks share out: IS_MINE of cluster_reduce.h."""
+    """Pieces of a consumer's part of the tile, which a cluster's blocks share out, as in kernel.cu."""
     lhs, rhs = tile_operands(config, problem)
     return lhs.tile // sharers(config) // WGMMA_M * -(-rhs.tile // (LINE_BYTES // problem.itemsize))

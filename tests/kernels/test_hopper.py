@@ -123,6 +123,10 @@ def test_gathering_rows_one_after_the_other_would_meet_on_banks() -> None:
         pytest.param(Problem(200, 72, 300, **HALF), PAIR | {"BN": 64, "SPLIT_K": 2, "BLOCKS": 1}, id="slices-stay"),
         pytest.param(Problem(17, 65, 300, **HALF), UPSIDE | {"BM": 16, "SPLIT_K": 2}, id="slices-swap"),
         pytest.param(Problem(20, 70, 330, **TF32), UPSIDE | {"BM": 24, "SPLIT_K": 4}, id="slices-tf32"),
+        pytest.param(
+            Problem(20, 72, 330, **TF32), UPSIDE | {"BM": 24, "SPLIT_K": 4, "MIN_BLOCKS": 2}, id="slices-tf32-two"
+        ),
+        pytest.param(Problem(20, 71, 331, **TF32), {"BN": 24, "SPLIT_K": 3, "REALIGN": 3}, id="slices-tf32-realigned"),
         pytest.param(Problem(200, 88, 200, **HALF), PAIR | {"BN": 48, "CLUSTER": 2, "BLOCKS": 2}, id="cluster"),
         pytest.param(Problem(200, 88, 200, **HALF, trans_b=True), PAIR | {"BN": 80, "CLUSTER": 2}, id="cluster-nt"),
         pytest.param(Problem(104, 130, 130, **HALF), UPSIDE | {"BM": 32, "CLUSTER": 2}, id="cluster-of-single"),
