@@ -33,6 +33,7 @@ from kernels.problem import Problem
 
 _POOLED: Final = 2**25  # bytes: larger buffers are given back to the device when they are dropped, for the other child
 _ROOM: Final = 2**20  # bytes on each side of what a kernel is warmed up on
+_WIDENED: Final = 2**21  # elements that are made float64 at once
 _COPIED: Final = 2**27  # bytes that are copied to measure a device's bandwidth
 _LOADED: Final = 64  # modules that CuPy remembers before it is told to forget those nobody holds
 _OUT_OF_MEMORY: Final = 2
@@ -174,7 +175,8 @@ class CudaBackend(OverlappedStreams):
 
     def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
         """Seconds of each launch by events, or their mean by a graph: the policies that base.Backend names."""
-        launches = [self._queued(program, launch, operands) for operands in sets]
+        queueing = self._queueing(program, launch)
+        launches = [partial(queueing, operands) for operands in sets]
         workspace = self._workspace.lend(launch.workspace_bytes)
         key = (launch, _address(workspace) if workspace else 0, *map(_addresses, sets))
         with failing():
@@ -213,8 +215,9 @@ class CudaBackend(OverlappedStreams):
         if self._cublas is None:
             return host_reference(a, b)
         batch = a.shape[0] if a.ndim > 2 else 1  # noqa: PLR2004 - a matrix has two dimensions
-        problem = Problem(a.shape[-2], b.shape[-1], a.shape[-1], batch=batch, dtype="float64")
-        left, right = (self.upload(np.ascontiguousarray(array, np.float64)) for array in (a, b))
+        (left, trans_a), (right, trans_b) = self._widened(a), self._widened(b)
+        sides = a.shape[-2], b.shape[-1], a.shape[-1]
+        problem = Problem(*sides, batch=batch, dtype="float64", trans_a=trans_a, trans_b=trans_b)
         product = self.allocate(problem.c_bytes)
         self.vendor_run(problem, Operands(left, right, product))
         out = np.empty((*a.shape[:-1], b.shape[-1]))
@@ -236,6 +239,22 @@ class CudaBackend(OverlappedStreams):
         with failing():
             runtime.deviceSynchronize()
 
+    def _widened(self, array: Array) -> tuple[Buffer, bool]:
+        """A matrix, or a batch of them, as float64 on the device, and whether it lies there transposed.
+
+        By way of one piece of host memory: touching as much as the whole matrix would take longer than its product.
+        """
+        is_turned = array.strides[-2] < array.strides[-1]
+        stored = array.swapaxes(-2, -1) if is_turned else array
+        rows = stored.reshape(-1, stored.shape[-1])
+        buffer, step = self.allocate(8 * rows.size), max(1, _WIDENED // max(1, rows.shape[1]))
+        staged = np.empty((min(step, len(rows)), rows.shape[1]))
+        for start in range(0, len(rows), step):
+            part = staged[: len(rows) - start]
+            part[...] = rows[start : start + step]
+            self.write(buffer.window(8 * start * rows.shape[1], part.nbytes), part)
+        return buffer, is_turned
+
     def _library(self) -> Cublas:
         if self._cublas is None:
             raise DeviceError(f"cuBLAS is not here: {self.vendor.reason}")
@@ -247,12 +266,17 @@ class CudaBackend(OverlappedStreams):
 
     def _queued(self, program: Program, launch: Launch, operands: Operands) -> Callable[[], None]:
         """A launch with the steps before and after it, ready to be queued as often as is wanted."""
+        return partial(self._queueing(program, launch), operands)
+
+    def _queueing(self, program: Program, launch: Launch) -> Callable[[Operands], None]:
+        """What queues a launch and the steps around it on operands that it is given."""
         workspace = self._workspace.lend(launch.workspace_bytes)
-        addresses = (*_addresses(operands), _address(workspace) if workspace else 0)
+        address = _address(workspace) if workspace else 0
         before = [(self._program(step), launch.as_step(step)) for step in launch.before]
         after = [(self._program(step), launch.as_step(step)) for step in launch.after]
 
-        def go() -> None:
+        def go(operands: Operands) -> None:
+            addresses = (*_addresses(operands), address)
             for each, step in (*before, (program, launch), *after):
                 queue(each, step, addresses)
 

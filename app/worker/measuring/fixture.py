@@ -172,7 +172,7 @@ def rotating(backend: Backend, problem: Problem, a: Array, b: Array) -> tuple[Op
     cache = backend.device.limits.cache_bytes or _CACHE
     most = _MOST_BYTES if backend.device.platform == "cuda" else _MOST_HOST_BYTES
     count = _sets(problem, cache, min(most, backend.free_bytes() // 2))
-    pools = backend.upload(_repeated(a, count)), backend.upload(_repeated(b, count))
+    pools = _repeated(backend, a, count), _repeated(backend, b, count)
     pool_c = backend.allocate(count * _up(problem.c_bytes))
     backend.fill(pool_c, 0)  # a host's memory is there once it was written to: no launch is to pay for that
     return tuple(
@@ -191,11 +191,13 @@ def _sets(problem: Problem, cache: int, most: int) -> int:
     return max(1, min(_PASSED * cache // size + 1, _MOST_SETS, most // size))
 
 
-def _repeated(array: Array, count: int) -> Array:
+def _repeated(backend: Backend, array: Array, count: int) -> Buffer:
     """`count` copies of an array's bytes, each at a multiple of a page."""
-    rows = np.zeros((count, _up(array.nbytes)), np.uint8)
-    rows[:, : array.nbytes] = array.reshape(-1).view(np.uint8)
-    return rows
+    step = _up(array.nbytes)
+    pool = backend.allocate(count * step)
+    for number in range(count):
+        backend.write(pool.window(number * step, array.nbytes), array)
+    return pool
 
 
 def _up(nbytes: int) -> int:
