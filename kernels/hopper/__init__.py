@@ -12,7 +12,18 @@ from kernels.arithmetic import WGMMA
 from kernels.device import Device
 from kernels.hopper.cost_model import least_seconds, seconds
 from kernels.hopper.plan import EIGHT, SPLIT_K_REDUCE, emulated, plan, tiles
-from kernels.hopper.space import PARTS, RULES, SPACE, SPLITS, STAGES, enough_stages, groups, not_for_tma, stays
+from kernels.hopper.space import (
+    PARTS,
+    RULES,
+    SPACE,
+    SPLITS,
+    STAGES,
+    enough_stages,
+    groups,
+    not_for_tma,
+    stays,
+    useful_splits,
+)
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
 from kernels.space import Config
@@ -23,8 +34,7 @@ from kernels.tensor_core.cost_model import seconds as unpacked_seconds
 # What defaults are chosen from: the left side, the right one, consumers, blocks on an SM.
 TILES: Final = (
     *((128, columns, 2, 1) for columns in range(256, 56, -EIGHT)),
-    (256, 128, 2, 1),
-    (256, 96, 2, 1),
+    *((256, columns, 2, 1) for columns in range(128, 64, -EIGHT)),
     *((64, columns, 2, 1) for columns in range(256, 120, -2 * EIGHT)),
     *((128, columns, 1, 1) for columns in range(128, 24, -EIGHT)),
     *((64, columns, 1, 1) for columns in range(256, 0, -EIGHT)),
@@ -119,9 +129,11 @@ def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int], c
 def _split(begun: dict[str, int], problem: Problem, device: Device) -> Iterator[Config]:
     """The tile with k whole, in splits and in parts of a cluster, as many as the SMs have room for."""
     most = k_tiles(Config.of(begun), problem)
-    room = 2 * device.limits.sms // (tiles(Config.of(begun), problem) * begun["CLUSTER"])
+    count, sms = tiles(Config.of(begun), problem) * begun["CLUSTER"], device.limits.sms
+    useful = useful_splits(count, sms)
     for splits, parts in _SHARES:
-        if splits * parts == 1 or splits * parts <= min(room, most):
+        has_room = splits in useful if parts == 1 else count * parts <= 2 * sms
+        if splits * parts == 1 or (has_room and splits * parts <= most):
             yield Config.of(begun | {"CLUSTER_K": parts, "SPLIT_K": splits, "STAGES": STAGES[-1]})
 
 

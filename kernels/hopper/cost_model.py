@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from kernels import packing
+from kernels.cost_model import SECTOR_BYTES
 from kernels.device import Device
 from kernels.hopper.plan import (
     WGMMA_M,
@@ -24,6 +25,8 @@ from kernels.hopper.plan import (
     partials_bytes,
     planes,
     sharers,
+    stage_bytes,
+    store_box_columns,
     swizzle_bytes,
     tile_operands,
 )
@@ -47,12 +50,16 @@ MULTICAST_CYCLES: Final = 510
 GPC_SMS: Final = 16
 GPCS: Final = 8
 # Cycles until a launch's first k tile has come, between one tile and the next, and for each element on its way to C:
-# where TMA stores it, and where threads store it by pairs or alone.
+# where TMA stores it, in boxes that are as narrow as half a sector, and where threads store it by pairs or alone.
 START_CYCLES: Final = 2900
 BETWEEN_CYCLES: Final = 740
 STORE_CYCLES: Final = 0.29
+NARROW_CYCLES: Final = 0.52
 PAIR_CYCLES: Final = 0.26
 SINGLE_CYCLES: Final = 0.43
+# Cycles from the request of a k tile until it has come, while others' come too, and for each of its bytes.
+FLIGHT_CYCLES: Final = 260
+FLIGHT_BYTES: Final = 23
 # Cycles of a cluster's barriers, and bytes a cycle of partial sums that a block leaves and reads of others'.
 EXCHANGE_CYCLES: Final = 2800
 EXCHANGED_BYTES: Final = 7.1
@@ -134,14 +141,25 @@ def _seconds(config: Config, grid: _Grid, problem: Problem, device: Device, l2_r
     waves = -(-grid.blocks // (clustered_sms(grid.cluster * grid.parts, limits.sms) * grid.min_blocks))
     copied = _copies(grid)
     k_tile = max(grid.min_blocks * max(_products(grid, problem), _sm_reads(grid, problem)), l2_reads, copied)
-    tail = lhs.tile * rhs.tile * _store_cycles(config, problem) + _exchange(grid.parts, lhs.tile * rhs.tile)
-    own, rest = grid.k_tiles * k_tile, grid.min_blocks * (BETWEEN_CYCLES + tail)
+    tail = lhs.tile * rhs.tile * _store_cycles(config, problem, device) + _exchange(grid.parts, lhs.tile * rhs.tile)
+    own = grid.k_tiles * k_tile + _awaited(config, grid, problem, k_tile)
+    rest = grid.min_blocks * (BETWEEN_CYCLES + tail)
     tile = own + rest if grid.turns == 1 else PINGPONG_COST * max(own + PINGPONG_CYCLES, rest)
     memory = problem.bytes / limits.bandwidth
     shorter, longer = sorted((waves * tile * cycle, memory))
     start = (COPY_START_CYCLES if copied else START_CYCLES) * cycle
     busy = start + longer + UNHIDDEN * shorter + memory * EMPTY_COST * _empty(lhs, rhs)
     return busy + _reduction(config, grid, problem, device) + _packing(config, problem, device)
+
+
+def _awaited(config: Config, grid: _Grid, problem: Problem, k_tile: float) -> float:
+    """Cycles that consumers wait for k tiles which were not asked for early enough, since all stages were full.
+
+    A stage is free again when the products of the next one have begun.
+    """
+    ahead = config["STAGES"] - 1
+    flight = FLIGHT_CYCLES + stage_bytes(config, problem) / FLIGHT_BYTES
+    return max(0, grid.k_tiles - ahead) * max(0.0, flight / ahead - k_tile)
 
 
 def _products(grid: _Grid, problem: Problem) -> float:
@@ -194,10 +212,11 @@ def tiles_read(rows: int, columns: int, group_m: int, count: int, gpc: int) -> T
     return TilesRead(sum(len(lhs) for lhs, _ in of_gpc.values()), sum(len(rhs) for _, rhs in of_gpc.values()))
 
 
-def _store_cycles(config: Config, problem: Problem) -> float:
+def _store_cycles(config: Config, problem: Problem, device: Device) -> float:
     """Cycles of an element of C: threads store two at once where its rows have an even count of them."""
     if config["TMA_STORE"]:
-        return STORE_CYCLES
+        row_bytes = LINE_BYTES if config["SWAP_AB"] else problem.itemsize * store_box_columns(config, problem)
+        return STORE_CYCLES if row_bytes >= SECTOR_BYTES[device.platform] else NARROW_CYCLES
     return SINGLE_CYCLES if problem.n % 2 else PAIR_CYCLES
 
 

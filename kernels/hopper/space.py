@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import inf
 from typing import Final
 
 from kernels import packing
@@ -30,6 +32,7 @@ from kernels.hopper.plan import (
     swizzle_bytes,
     tile_operands,
     tile_rows,
+    tiles,
     work_tiles,
 )
 from kernels.hopper.registers import is_spilled, lhs_registers, most_accumulators
@@ -58,6 +61,9 @@ MOST_BESIDE_COPIERS: Final = 64
 MOST_COPIED: Final = 128
 # Bytes of the lines of a tile, which 32 bits count.
 MOST_LINE_BYTES: Final = 2**30
+# Waves of tiles past which k is not split, and of a launch's time what more splits than fill two waves have to leave.
+MOST_WAVES: Final = 4
+WAVES_SAVED: Final = 0.92
 # Fewest k tiles of a split.
 FEWEST_K_TILES: Final = 2
 # Bytes on their way from memory past which it is no sooner done with what it alone bounds: on an H200, twelve such
@@ -214,8 +220,22 @@ def _grouped(config: Config, problem: Problem, _: Device) -> bool:
     return config["GROUP_M"] in groups(config, problem)
 
 
+@lru_cache(4096)
+def useful_splits(count: int, sms: int) -> tuple[int, ...]:
+    """Splits of k with which tiles fill at most two waves of SMs, or more of them so well that it takes less time."""
+    found, least = [1], inf
+    for splits in SPLITS:
+        waves = -(-count * splits // sms) / splits  # of tiles with their whole k
+        is_better = count <= MOST_WAVES * sms and waves <= WAVES_SAVED * least
+        if splits > 1 and (count * splits <= 2 * sms or is_better):
+            found.append(splits)
+        least = min(least, waves)
+    return tuple(found)
+
+
 def _split_for_sms(config: Config, problem: Problem, device: Device) -> bool:
-    return config["SPLIT_K"] == 1 or work_tiles(config, problem) <= 2 * device.limits.sms
+    each = tiles(config, problem) * cluster_size(config)
+    return config["SPLIT_K"] == 1 or config["SPLIT_K"] in useful_splits(each, device.limits.sms)
 
 
 def _long_splits(config: Config, problem: Problem, _: Device) -> bool:

@@ -30,7 +30,7 @@ from kernels.hopper.plan import (
     tiles,
     work_tiles,
 )
-from kernels.hopper.space import SPACE, enough_stages, not_for_tma, stages_fit
+from kernels.hopper.space import SPACE, SPLITS, enough_stages, not_for_tma, stages_fit, useful_splits
 from kernels.launch import COUNTERS
 from kernels.problem import Problem
 from kernels.space import Config
@@ -189,6 +189,26 @@ def test_few_rows_swap_operands_and_deep_products_split() -> None:
     assert (few["SWAP_AB"], few["BM"]) == (1, 16)
     deep = HOPPER.default(Problem(64, 64, 131_072, dtype="bfloat16"), H200)
     assert deep["SPLIT_K"] >= 16
+
+
+@pytest.mark.parametrize(
+    ("count", "splits"),
+    [(1, SPLITS), (70, (1, 2, 3)), (89, (1, 2, 4, 16)), (132, (1, 2)), (140, (1, 2, 3)), (264, (1,))],
+)
+def test_k_is_split_where_tiles_fill_few_waves_or_splits_fill_them_better(count: int, splits: tuple[int, ...]) -> None:
+    assert useful_splits(count, 132) == splits
+
+
+def test_few_stages_and_boxes_of_half_a_sector_are_estimated_to_take_longer() -> None:
+    problem = Problem(2048, 2048, 2048, dtype="bfloat16", trans_b=True)
+    chosen = {**HOPPER.default(problem, H200), "SWAP_AB": 0, "BM": 192, "BN": 192, "CONSUMERS": 3}
+
+    def taken(**changes: int) -> float:
+        return seconds(Config.of(chosen | changes), problem, H200)
+
+    assert taken(STAGES=2) > 1.2 * taken(STAGES=3) > taken(STAGES=4)
+    assert taken(STAGES=4) == taken(STAGES=8)
+    assert taken(BM=128, BN=120, CONSUMERS=2) > taken(SWAP_AB=1, BM=120, BN=128, CONSUMERS=2)
 
 
 @pytest.mark.parametrize(
