@@ -116,6 +116,9 @@ class Replay:
         del launch
         return True
 
+    def await_build(self, launches: Sequence[Launch]) -> None:
+        """Do nothing: nothing is waited for."""
+
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
         """The recorded failure, or a race on recorded samples."""
         if isinstance(contender, Problem):

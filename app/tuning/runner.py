@@ -36,7 +36,7 @@ class InterleavedSamples:
 class Runner(Protocol):
     """Tries candidates of one problem on one device, one at a time.
 
-    `attempt`, `stress_verify` and `sample` raise OutOfTime at the end of the budget's seconds.
+    All but `prepare`, `is_built` and `finals` raise OutOfTime at the end of the budget's seconds.
     """
 
     @property
@@ -50,6 +50,10 @@ class Runner(Protocol):
 
     def is_built(self, launch: Launch) -> bool:
         """Whether an attempt of a prepared launch need not wait for its binary."""
+        ...
+
+    def await_build(self, launches: Sequence[Launch]) -> None:
+        """Wait until an attempt of one of these prepared launches need not wait for its binary."""
         ...
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
@@ -94,6 +98,10 @@ class ProvingRunner:
     def is_built(self, launch: Launch) -> bool:
         """As the runner."""
         return self.runner.is_built(launch)
+
+    def await_build(self, launches: Sequence[Launch]) -> None:
+        """As the runner."""
+        self.runner.await_build(launches)
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
         """As the runner."""

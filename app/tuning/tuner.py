@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from threading import Lock
 from typing import Final
 
-from app.tuning.budget import CLEARLY, FINALS, Budget, Deadline, Forecast
+from app.tuning.budget import CLEARLY, FINALS, Budget, Deadline
 from app.tuning.finals import BESIDE, OVER, absent, finals
 from app.tuning.kernel_search import BASELINES, KernelSearch, is_done, slowness, turn_of
 from app.tuning.outcome import FORECAST, VENDOR, FinalReport, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, OutOfTime, ProvingRunner, Runner, unaffordable
 from app.tuning.search.ask_thread import Once, ask_in_thread, begin_in_thread
-from app.tuning.search.search_task import SearchTask, StrategyFactory, make_strategy
-from app.tuning.search.strategy import PriorTimes, Strategy
-from kernels.device import Device
+from app.tuning.search.search_task import SearchTask
+from app.tuning.search.strategy import Strategy
+from app.tuning.task import Task
 from kernels.kernel import LESSON, Kernel
 from kernels.launch import Launch
-from kernels.problem import Problem
 from kernels.space import Config
 
 _REPORT: Final = 5  # rounds of whoever is told that the finals are left time for at least
@@ -35,27 +33,6 @@ _DOUBT: Final = 2.0  # times what is left that the untuned default's trial may b
 _LATER: Final = 1.5  # times its forecast that a trial of the search may take without costing the finals their time
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
 _EARLY: Final = 4  # configs of each kernel that are compiled during the first trials
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """The input of a tune: kernels, problem, device and options.
-
-    The last of `kernels` makes the untuned choice. `known` are prior times of a kernel's configs, `refused` configs
-    that failed here before and are not tried. `forecast` predicts the seconds of a trial. The finals of a `thorough`
-    tune take their maximal time. `factory` makes each kernel's strategy.
-    """
-
-    kernels: Sequence[Kernel]
-    problem: Problem
-    device: Device
-    strategy: str
-    seed: int
-    known: Mapping[str, Sequence[PriorTimes]] = field(default_factory=dict)
-    refused: Mapping[str, Iterable[Config]] = field(default_factory=dict)
-    forecast: Callable[[Contender], Forecast] = field(default=lambda _: Forecast())
-    thorough: bool = False
-    factory: StrategyFactory = make_strategy
 
 
 def tune(
@@ -116,8 +93,8 @@ def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[
         turns = {search.kernel.name: turn_of(search, left, searches, task.strategy) for search in left}
         left.sort(key=lambda one: turns[one.kernel.name])
         for one in _to_fill(left, task, runner, given):
-            _fill(one, task, runner, given)
-        search = next((one for one in left if _built(one, task, runner) is not None), left[0])
+            _fill(one, task, runner, given, max(_BATCH, runner.width // len(left)))
+        search = _first_built(left, task, runner)
         config = _next(search, task, runner)
         contender = None if config is None else _launch(search, config, task)
         if contender is None or unaffordable(contender, task.forecast, given.searching() / _LATER):
@@ -126,6 +103,17 @@ def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[
             yield _try(search, contender, runner)
             if runner.width > 1 and config == search.default and slowness(search, searches) < CLEARLY:
                 _open_in_thread([search], task, runner, given)
+
+
+def _first_built(left: Sequence[KernelSearch], task: Task, runner: ProvingRunner) -> KernelSearch:
+    """The first search of which a config is built, once there is one; the first of all where none has asked for any."""
+    built = next((one for one in left if _built(one, task, runner) is not None), None)
+    launches = [_launch(search, config, task) for search in left for config in search.ready]
+    asked = [one for one in launches if isinstance(one, Launch)]
+    if built is None and asked:
+        runner.await_build(asked)
+        built = next((one for one in left if _built(one, task, runner) is not None), None)
+    return built or left[0]
 
 
 def _firsts(
@@ -143,12 +131,17 @@ def _firsts(
             runner.prepare(contender)  # all at once: one after the other they would take the search's time
             if first is not None:
                 first.prepared.add(contender.config)
-    for later in [one for one in searches[::-1] if one.default not in one.told][: runner.width // 2]:
-        _prepare(later, later.default, task, runner)  # those whose turns come in the search
+    later = [one for one in searches[::-1] if one.default not in one.told][: runner.width // 2]
+    for each in later:
+        _prepare(each, each.default, task, runner)  # those whose turns come in the search
     if runner.width > 1:  # else the thread would disturb what is measured
         _open_in_thread(searches[-1:] if task.strategy == "auto" else searches[::-1], task, runner, given)
     found = [one for one in saved if any((one.kernel, one.config) == (s.kernel.name, s.default) for s in searches)]
     for search, contender in turns:
+        if not hurry:
+            for outcome in _meanwhile(contender, later, task, runner):
+                found.append(outcome)
+                yield outcome
         left = given.searching() if runner.held else given.left()
         refused = None if _decides(contender, task, found, left) else unaffordable(contender, task.forecast, left)
         outcome = _try(search, refused or contender, runner)
@@ -157,6 +150,20 @@ def _firsts(
         if hurry:
             _prove_fastest(task, runner, given, found)
     _prove_fastest(task, runner, given, found)
+
+
+def _meanwhile(
+    awaited: Contender | Rejected, later: Sequence[KernelSearch], task: Task, runner: ProvingRunner
+) -> Iterator[Outcome]:
+    """Try defaults of other kernels that are built, as long as the one whose turn it is is not."""
+    waiting = {one.kernel.name: one for one in later if task.strategy == "auto" and one.default in one.prepared}
+    while isinstance(awaited, Launch) and not runner.is_built(awaited):
+        others = [one for one in waiting.values() if one.default not in one.told and one.kernel.name != awaited.kernel]
+        launches = [launch for one in others if isinstance(launch := _launch(one, one.default, task), Launch)]
+        runner.await_build([awaited, *launches])
+        ready = next((launch for launch in launches if runner.is_built(launch)), None)
+        if ready is not None:
+            yield _try(waiting.pop(ready.kernel), ready, runner)
 
 
 def _turns(
@@ -308,9 +315,9 @@ def _open(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> 
         search.begin()
 
 
-def _fill(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> None:
-    """Ask for configs and start their builds where few are waiting: a batch keeps the compilers busy."""
-    budget, size = given.budget(), max(runner.width, _BATCH)
+def _fill(search: KernelSearch, task: Task, runner: Runner, given: Deadline, size: int) -> None:
+    """Ask for up to `size` configs and start their builds where few are waiting: batches keep the compilers busy."""
+    budget = given.budget()
     if not {search.default} & {*search.told, *search.ready}:  # its turn comes in the search
         search.ready.append(search.default)
         _prepare(search, search.default, task, runner)

@@ -25,7 +25,8 @@ from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import Measured
 from app.tuning.runner import Contender, InterleavedSamples
-from app.tuning.tuner import Task, tune
+from app.tuning.task import Task
+from app.tuning.tuner import tune
 from app.worker.measuring import trial
 from kernels import CATALOGUE
 from kernels.problem import Problem

@@ -32,7 +32,8 @@ from app.tuning.measure.statistics import autocorrelated_interval
 from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
 from app.tuning.replay import Recording, Replay
 from app.tuning.runner import Contender
-from app.tuning.tuner import Task, tune
+from app.tuning.task import Task
+from app.tuning.tuner import tune
 from kernels.device import Device, Limits
 from kernels.launch import Launch
 from kernels.problem import Problem

@@ -20,7 +20,8 @@ from app.services.best.lookup import searched
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Measured
-from app.tuning.tuner import Task, tune
+from app.tuning.task import Task
+from app.tuning.tuner import tune
 from app.worker.measuring.trial import FixtureKey
 from benchmarks.tuner.record import problem_of
 from kernels import CATALOGUE

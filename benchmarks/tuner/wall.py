@@ -27,7 +27,8 @@ from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport
 from app.tuning.replay import Recording, load
-from app.tuning.tuner import Task, tune
+from app.tuning.task import Task
+from app.tuning.tuner import tune
 from app.worker.measuring.trial import FixtureKey
 from kernels import CATALOGUE
 from kernels.kernel import Kernel

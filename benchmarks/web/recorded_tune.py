@@ -17,7 +17,8 @@ from typing import Any, Final
 from app.tuning.budget import Budget
 from app.tuning.outcome import VENDOR, FinalReport, Outcome, Rejected
 from app.tuning.replay import Recording, Replay, load
-from app.tuning.tuner import Task, tune
+from app.tuning.task import Task
+from app.tuning.tuner import tune
 from app.web import STATIC
 
 ROOT: Final = Path(__file__).parent.parent.parent

@@ -15,6 +15,7 @@ from typing import cast
 import pytest
 
 from app.devices.fleet import Unit, open_fleet
+from app.devices.process import NEVER, CallLimit
 from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed, WrongResult
 from app.observability.job_traces import JobTraces, chrome_trace
 from app.observability.request_context import entered
@@ -96,6 +97,28 @@ def test_what_compilers_build_ahead_is_a_lane_of_the_jobs_trace(room: Room) -> N
     assert (built.name, built.lane, built.attributes["tilewise.kernel"]) == ("compile ahead", "compilers", "naive")
     names = [one["args"]["name"] for one in chrome_trace(trace, "title")["traceEvents"] if one["name"] == "thread_name"]
     assert "compilers" in {name.split(" ")[0] for name in names}
+
+
+def test_a_build_that_ends_first_is_waited_for_and_an_interrupted_tune_waits_for_none(room: Room) -> None:
+    futures = [Future[None](), Future[None]()]
+    waiting, stopped = iter(futures), threading.Event()
+    ahead = cast("Unit", SimpleNamespace(width=8, ahead=lambda _: next(waiting)))
+    runner = TrialRunner(
+        ahead,
+        FixtureKey("job", PROBLEM, 7),
+        stopped.is_set,
+        lambda _: None,
+        lambda: CallLimit(0.0) if stopped.is_set() else NEVER,
+    )
+    launches = [naive(room.unit, PROBLEM, body) for body in (RIGHT, ENDLESS)]
+    for launch in launches:
+        runner.prepare(launch)
+    threading.Timer(0.05, futures[1].set_result, (None,)).start()
+    runner.await_build(launches)
+    assert [runner.is_built(launch) for launch in launches] == [False, True]
+    threading.Timer(0.05, stopped.set).start()
+    with pytest.raises(Interrupted):
+        runner.await_build(launches[:1])
 
 
 @pytest.mark.rotating

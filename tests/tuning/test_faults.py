@@ -18,7 +18,8 @@ from app.errors import ChildDied, ChildTimedOut, DeviceError
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
-from app.tuning.tuner import Task, tune
+from app.tuning.task import Task
+from app.tuning.tuner import tune
 from app.worker.measuring import trial
 from kernels import CATALOGUE
 from kernels.launch import Launch

@@ -12,7 +12,8 @@ import pytest
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Rejected
 from app.tuning.replay import Recording, Replay, load
-from app.tuning.tuner import Task, tune
+from app.tuning.task import Task
+from app.tuning.tuner import tune
 from app.web import STATIC
 from kernels import CATALOGUE
 from kernels.space import Config

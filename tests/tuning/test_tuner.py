@@ -16,7 +16,8 @@ from app.tuning.outcome import Accuracy, FinalReport, Measured, Outcome, Rejecte
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
 from app.tuning.search.search_task import SearchTask, make_strategy
 from app.tuning.search.strategy import SearchInputs, Strategy, strategy
-from app.tuning.tuner import Task, best_of, tune
+from app.tuning.task import Task
+from app.tuning.tuner import best_of, tune
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.kernel import Kernel
@@ -53,7 +54,8 @@ class Scripted:
     bests: list[float | None] = field(default_factory=list)
     proved: list[int] = field(default_factory=list)  # attempts before each proof
     sampled: int = 0
-    compiling: str = ""  # the kernel whose binaries are not there before they are waited for
+    compiling: str = ""  # the kernels whose binaries are not there before they are waited for, the last asked first
+    awaited: list[Launch] = field(default_factory=list)
 
     def clock(self) -> float:
         return self.now
@@ -62,7 +64,10 @@ class Scripted:
         self.prepared.append(launch)
 
     def is_built(self, launch: Launch) -> bool:
-        return launch.kernel not in self.compiling
+        return launch.kernel not in self.compiling or launch in self.awaited
+
+    def await_build(self, launches: Sequence[Launch]) -> None:
+        self.awaited.append(next((one for one in launches if self.is_built(one)), launches[-1]))
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
         if isinstance(contender, Problem):
@@ -421,6 +426,21 @@ def test_what_is_built_is_tried_before_what_is_still_compiling() -> None:
     assert [launch.kernel for launch in runner.launches[:2]] == ["tiled", "naive"]  # the defaults
     assert [launch.kernel for launch in runner.launches[2:8]] == ["naive"] * 6  # what was asked for at once
     assert {launch.kernel for launch in runner.launches[8:]} == {"naive", "tiled"}
+
+
+def test_where_nothing_is_built_whatever_is_first_is_tried() -> None:
+    runner = Scripted(compiling="naive tiled")
+    run(runner, Budget(trials=10))
+    searched = [launch for launch in runner.awaited if launch in runner.launches[2:]]
+    assert searched == runner.launches[2:]  # none was tried that was not waited for
+    assert len(searched) > 8
+
+
+def test_others_defaults_are_tried_while_the_untuned_one_compiles() -> None:
+    runner = Scripted(compiling="naive tiled")
+    outcomes, _ = run(runner, Budget(trials=4), order=task("auto"))
+    assert [one.kernel for one in outcomes[:2]] == ["naive", "tiled"]
+    assert [one.config for one in outcomes[:2]] == [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS]
 
 
 def test_slow_strategy_leaves_the_finals_their_time(

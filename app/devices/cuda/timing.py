@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from importlib.resources import files
 from math import ceil
+from time import perf_counter
 from typing import Any, Final
 
 import cupy
@@ -23,8 +24,9 @@ _SWEPT_BYTES: Final = 2**27  # bytes at least that are read to keep the device b
 _GRID, _BLOCK = 528, 512
 _HEADROOM: Final = 1.3  # how much faster than the device's bandwidth that may be
 _BUSY: Final = 250e-6  # seconds of it at least: a host that has waited queues its first launch so late, and slowly
-_MOST_BUSY: Final = 10e-3  # seconds, where it is doubled after launches that came too late
-_CALMER: Final = 0.9  # of it after launches that did not
+_MOST_BUSY: Final = 10e-3  # seconds of it at most
+_SPARE: Final = 2.0  # times what the host took last: a graph's first launch may take it a hundred times a later one's
+_CALMER: Final = 0.5  # of it at least after launches that were queued in less
 _TIMES: Final = 3  # that launches are queued where the device was idle before they were
 _QUEUEING: Final = 20e-6  # seconds that the host takes to queue a launch with its two events, or a graph
 _NODE: Final = 1e-6  # seconds that each launch of a graph adds to that
@@ -88,13 +90,14 @@ class LaunchTimer:
         for _ in range(_TIMES):
             events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in launches]
             busy = self._keep_busy(max(self._busy, seconds))
+            began = perf_counter()
             for (start, end), launch in zip(events, launches, strict=True):
                 start.record()
                 launch()
                 end.record()
-            was_idle = busy.done
+            was_idle, took = busy.done, perf_counter() - began
             runtime.deviceSynchronize()
-            self._busy = min(2 * self._busy, _MOST_BUSY) if was_idle else max(_BUSY, _CALMER * self._busy)
+            self._busy = min(max(_BUSY, _SPARE * took, _CALMER * self._busy), _MOST_BUSY)
             if not was_idle:
                 break
         return [_elapsed(*pair) for pair in events]

@@ -30,6 +30,7 @@ from app.tuning.budget import Budget
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
 from app.tuning.search.inputs import PriorTimes
 from app.tuning.search.search_task import StrategyFactory, make_strategy
+from app.tuning.task import Task
 from app.worker.measuring import trial
 from kernels.device import Device
 from kernels.kernel import Kernel
@@ -157,7 +158,7 @@ class ShapeTuner:
         TrialRepository(session).drop(row.id for row in mine if row.id is not None and row.stage == FORECAST)
         return [row for row in mine if row.stage != FORECAST]
 
-    def task(self) -> tuner.Task:
+    def task(self) -> Task:
         """What the search is given: the kernels, what is known of other shapes, and the configs that are refused."""
         device = self.unit.device
         where = self._kernels, self.unit, self.problem
@@ -169,7 +170,7 @@ class ShapeTuner:
         how = ("exhaustive" if is_known else self._strategy), self._fixture.seed
         forecast = partial(self._context.forecasts.of, device)
         what = self._kernels, self.problem, device
-        return tuner.Task(*what, *how, known, refused, forecast, thorough=is_known, factory=self._factory)
+        return Task(*what, *how, known, refused, forecast, thorough=is_known, factory=self._factory)
 
     def _known(
         self, session: Any, kernels: Sequence[Kernel], unit: Unit, problem: Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from itertools import chain
 from time import monotonic, perf_counter
@@ -99,6 +99,15 @@ class TrialRunner:
     def is_built(self, launch: Launch) -> bool:
         """Whether the launch's compilation has ended, be it in an error."""
         return launch.build not in self._building or self._building[launch.build].done()
+
+    def await_build(self, launches: Sequence[Launch]) -> None:
+        """Wait until the compilation of one of the launches has ended."""
+        with self._counted():
+            building = [self._building[launch.build] for launch in launches if not self.is_built(launch)]
+            while len(building) == len(launches) and not any(future.done() for future in building):
+                wait(building, timeout=GLANCE, return_when=FIRST_COMPLETED)
+                if self._left <= 0:
+                    raise CallStopped
 
     def abandon(self) -> None:
         """Give up the builds that will not be attempted."""

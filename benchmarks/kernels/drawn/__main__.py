@@ -35,7 +35,8 @@ from app.services.best.lookup import default_launch, searched, untuned
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
-from app.tuning.tuner import Task, tune
+from app.tuning.task import Task
+from app.tuning.tuner import tune
 from app.worker.measuring.trial import FixtureKey
 from benchmarks.kernels.drawn.shapes import BY_NAME, ROWS, Drawn, shapes
 from benchmarks.kernels.drawn.triton import Binaries, chosen

@@ -167,6 +167,9 @@ class Synthetic:
         del launch
         return True
 
+    def await_build(self, launches: Sequence[Launch]) -> None:
+        """Nothing is waited for."""
+
     def attempt(self, contender: Contender, best: float | None) -> Measured:
         """Race a contender."""
         self.machine.now += self.pause

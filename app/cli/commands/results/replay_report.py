@@ -16,7 +16,8 @@ from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport
 from app.tuning.replay import FORMAT, Recording, Replay, load
 from app.tuning.search.strategy import STRATEGIES
-from app.tuning.tuner import Task, best_of, tune
+from app.tuning.task import Task
+from app.tuning.tuner import best_of, tune
 
 
 @dataclass(frozen=True, slots=True)
