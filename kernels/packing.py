@@ -57,8 +57,8 @@ def is_c_ragged(problem: Problem) -> bool:
 
 
 def operands_to_realign(packed: int, problem: Problem) -> int:
-    """Those of 2-byte elements whose rows are no multiples of 16 bytes and that are not packed, as bits."""
-    return ragged(problem) & ~packed if problem.itemsize == HALF_BYTES else 0
+    """Those whose rows are no multiples of 16 bytes and that are not packed, as bits."""
+    return ragged(problem) & ~packed
 
 
 def is_worth_packing(problem: Problem, _: Device) -> bool:

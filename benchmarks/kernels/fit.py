@@ -37,7 +37,7 @@ from tests.support.kernels.devices import H200
 FITTED: Final = {
     "tensor_core": (
         *("LAUNCH", "PACKING", "OF_BANDWIDTH_PACKING", "OF_BANDWIDTH", "WAIT_CLOCKS", "REALIGNED_CLOCKS"),
-        *("STEP_CLOCKS", "MMA_CLOCKS", "PRODUCT_CLOCKS", "LOAD_CLOCKS", "PAIR_CLOCKS", "COPY_CLOCKS"),
+        *("NARROW_CLOCKS", "STEP_CLOCKS", "MMA_CLOCKS", "PRODUCT_CLOCKS", "LOAD_CLOCKS", "PAIR_CLOCKS", "COPY_CLOCKS"),
         *("STORE_CLOCKS", "TILE_CLOCKS", "SLICE_CLOCKS", "JOIN_CLOCKS", "SUM_CLOCKS"),
     ),
     "pipelined": (

@@ -6,7 +6,7 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.direct_tensor.plan import k_per_slice, pass_k, passes, threads, tiles
-from kernels.packing import A, B, is_c_ragged, operands_to_realign
+from kernels.packing import HALF_BYTES, A, B, is_c_ragged, operands_to_realign
 from kernels.problem import Problem
 from kernels.rules import FLOAT_BYTES, MAX_GRID, WARP, threads_fit
 from kernels.space import Config, Space
@@ -101,7 +101,8 @@ def _fragments_fit(config: Config, problem: Problem, _: Device) -> bool:
 
 def matrices_to_realign(problem: Problem) -> int:
     """The matrices whose stored rows are no multiples of 16 bytes, as bits; operands only of 2-byte elements."""
-    return operands_to_realign(0, problem) | REALIGN_C * is_c_ragged(problem)
+    of_operands = operands_to_realign(0, problem) if problem.itemsize == HALF_BYTES else 0
+    return of_operands | REALIGN_C * is_c_ragged(problem)
 
 
 def _realigned(config: Config, problem: Problem, _: Device) -> bool:

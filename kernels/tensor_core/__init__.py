@@ -9,14 +9,14 @@ from kernels.arithmetic import MMA
 from kernels.device import Device
 from kernels.fp32_emulation import FILES, LEAST_K
 from kernels.kernel import Kernel, Sizes
-from kernels.packing import PACK_K_MAJOR, is_worth_packing, operands_to_realign, ragged
+from kernels.packing import PACK_K_MAJOR, is_worth_packing, ragged
 from kernels.problem import Problem
 from kernels.rules import blocks
 from kernels.space import Config
 from kernels.split_k import k_tiles
 from kernels.tensor_core.cost_model import seconds
 from kernels.tensor_core.plan import element_bytes, emulated, plan, stage_bytes
-from kernels.tensor_core.space import SHORT, SPACE, SPLITS
+from kernels.tensor_core.space import SHORT, SPACE, SPLITS, ways_to_copy
 
 # cp.async, and mma for bfloat16 and tf32 (PTX ISA, "mma", "Target ISA Notes").
 SINCE: Final = 80
@@ -91,7 +91,7 @@ _OF_SPLITS: Final = tuple(
 )
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
-UNLIKE: Final = (*_TILE_NAMES, "BK", "PACK_K", "SPLIT_K")
+UNLIKE: Final = (*_TILE_NAMES, "BK", "PACK_K", "REALIGN", "SPLIT_K")
 
 
 def _default(problem: Problem, device: Device) -> Config:
@@ -119,7 +119,7 @@ def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[
     splits = [shape | {"SPLIT_K": each} for each in SPLITS]
     split = [each for each in splits if all(holds(Config.of(each), problem, device) for holds in _OF_SPLITS)]
     copied = sorted({0, 0 if emulated(problem) else ragged(problem)})
-    packings = [{"PACK_K": each, "REALIGN": operands_to_realign(each, problem)} for each in copied]
+    packings = [{"PACK_K": each, "REALIGN": which} for each in copied for which in ways_to_copy(each, problem)]
     return [
         one | packing | {"STAGES": stages}
         for packing in packings

@@ -35,19 +35,20 @@ INNER int thread_x()
     (PACKED_A && PACKED_B && \
      BK * ELEMENT_BYTES <=   \
          128) // rows of both operands are padded with zeros: all k tiles are whole
-#define REALIGNED_A ((REALIGN & 1) && ELEMENT_BYTES == 2 && !PACKED_A)
-#define REALIGNED_B (REALIGN / 2 && ELEMENT_BYTES == 2 && !PACKED_B)
+#define REALIGNED_A ((REALIGN & 1) && !PACKED_A)
+#define REALIGNED_B (REALIGN / 2 && !PACKED_B)
 // Whether an operand is copied in pieces of 16 bytes in the main loop; all k tiles but the last are
 // followed by what a realigned one reads past them.
 #define IS_WIDE(realigned, operand, matrix, pitch) \
     ((realigned ? ADDRESS(operand) : ADDRESS(matrix) | (pitch)) % 16 == 0)
-#define FOLLOWING (REALIGNED_A || REALIGNED_B ? 8 : 0)
+#define FOLLOWING (REALIGNED_A || REALIGNED_B ? PIECE : 0)
 #define K_MAJOR_A (PACKED_A || !TRANS_A)
 #define K_MAJOR_B (PACKED_B || TRANS_B)
-#define LINE_BYTES(elements, realign) \
-    ((realign) ? REALIGNED_LINE(elements) : (elements)*ELEMENT_BYTES)
-#define ROW_BYTES_A LINE_BYTES(K_MAJOR_A ? BK : BM, REALIGNED_A)
-#define ROW_BYTES_B LINE_BYTES(K_MAJOR_B ? BK : BN, REALIGNED_B)
+#define LINE_BYTES(k_major, side, realign)                 \
+    ((realign) ? REALIGNED_LINE((k_major) ? BK : side, k_major) \
+               : ((k_major) ? BK : side) * ELEMENT_BYTES)
+#define ROW_BYTES_A LINE_BYTES(K_MAJOR_A, BM, REALIGNED_A)
+#define ROW_BYTES_B LINE_BYTES(K_MAJOR_B, BN, REALIGNED_B)
 #define TILE_BYTES_A ((K_MAJOR_A ? BM : BK) * ROW_BYTES_A)
 #define TILE_BYTES_B ((K_MAJOR_B ? BN : BK) * ROW_BYTES_B)
 #define STAGE_BYTES (PLANES * (TILE_BYTES_A + TILE_BYTES_B))

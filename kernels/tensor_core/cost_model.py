@@ -6,14 +6,13 @@ from typing import Final
 
 from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
-from kernels.packing import A, B, packed_k_major, ragged
+from kernels.packing import HALF_BYTES, A, B, packed_k_major, ragged
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles_per_split
 from kernels.tensor_core.plan import (
     ACCUMULATOR_BYTES,
-    STEP_BYTES,
     element_bytes,
     emulated,
     k_steps,
@@ -109,9 +108,10 @@ def _narrow(config: Config, problem: Problem) -> int:
 def _loads(config: Config, problem: Problem) -> float:
     """Clocks of a block's loads from shared memory, for a k tile: by ldmatrix, or words of realigned elements."""
     which, deep = config["REALIGN"], slice_threads(config) / WARP * config["BK"] * problem.itemsize
-    pairs = config["WM"] * bool(which & A) + config["WN"] * bool(which & B)
-    others = config["WM"] + config["WN"] - pairs
-    return deep * (LOAD_CLOCKS * others / SHARED_BYTES + PAIR_CLOCKS * pairs / (2 * STEP_BYTES))
+    words = config["WM"] * bool(which & A) + config["WN"] * bool(which & B)
+    others = config["WM"] + config["WN"] - words
+    each = 2 if problem.itemsize == HALF_BYTES else 1  # loads of a pair of elements, or of one
+    return deep * (LOAD_CLOCKS * others + PAIR_CLOCKS * words * each) / SHARED_BYTES
 
 
 def _copies(config: Config, problem: Problem) -> float:

@@ -12,8 +12,9 @@
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
 // PACK_K      operands packed K-major into the workspace, rows of whole 128 bytes: 1 for A, 2 for
 //             B, 3 for both, or 0
-// REALIGN     operands of 2-byte elements whose rows start anywhere, put in pairs as fragments are
-//             loaded: 1 for A, 2 for B, 3 for both, or 0
+// REALIGN     operands whose rows start anywhere in 16 bytes and lie so in shared memory, for
+//             fragments that are loaded by words: 1 for A, 2 for B, 3 for both, or 0; elements of
+//             4 bytes may be copied one by one instead
 // TRANS_A     1 where A is stored k x m, else 0
 // TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)

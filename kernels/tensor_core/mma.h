@@ -69,9 +69,9 @@ INNER void load_fragment(unsigned *to, const unsigned at, const int i, const int
     if (realign) {
         EACH(e, 4) {
             const int low = low_first ? e % 2 : e / 2, far = low_first ? e / 2 : e % 2,
-                      along = i * 16 + low * 8, deep = q * 16 + far * 8;
+                      along = i * 16 + low * 8, deep = (q * 2 + far) * PIECE;
             const int x = (k_major ? deep : along) * ELEMENT_BYTES, y = k_major ? along : deep;
-            to[e] = load_pair(at + (y * line + x), pairs, k_major);
+            to[e] = load_word(at + (y * line + x), pairs, k_major);
         }
     } else if (single) {
         EACH(e, 4) {

@@ -60,8 +60,8 @@ register_limit: Final = registers_granted(threads)
 
 
 def realigned(config: Mapping[str, int], problem: Problem) -> int:
-    """The operands whose elements are put in pairs as fragments are loaded, as bits."""
-    return config["REALIGN"] & ~config["PACK_K"] if problem.itemsize == HALF_BYTES else 0
+    """The operands whose lines lie in shared memory as in global memory, as bits."""
+    return 0 if emulated(problem) else config["REALIGN"] & ~config["PACK_K"]
 
 
 def operand_bytes(config: Mapping[str, int], problem: Problem) -> int:
@@ -70,11 +70,12 @@ def operand_bytes(config: Mapping[str, int], problem: Problem) -> int:
 
 
 def stage_bytes(config: Mapping[str, int], problem: Problem) -> int:
-    """Bytes of a stage: both operands' k tiles, a realigned one's lines each with a piece of 16 bytes more."""
+    """Bytes of a stage: both operands' k tiles, a realigned one's lines each with a piece of 16 bytes more, or two."""
     which, bk = realigned(config, problem), config["BK"]
-    lines_a = (bk if problem.trans_a else config["BM"]) if which & A else 0
-    lines_b = (config["BN"] if problem.trans_b else bk) if which & B else 0
-    return operand_bytes(config, problem) + (lines_a + lines_b) * VECTOR_BYTES
+    across = 2 * VECTOR_BYTES if problem.itemsize > HALF_BYTES else VECTOR_BYTES  # of a line of one k
+    of_a = (bk * across if problem.trans_a else config["BM"] * VECTOR_BYTES) if which & A else 0
+    of_b = (config["BN"] * VECTOR_BYTES if problem.trans_b else bk * across) if which & B else 0
+    return operand_bytes(config, problem) + of_a + of_b
 
 
 def shared_bytes(config: Mapping[str, int], problem: Problem) -> int:

@@ -1,12 +1,13 @@
-// Tiles of 2-byte elements whose rows start anywhere: lines lie in shared memory as in global
-// memory, and elements are put in pairs where fragments are loaded. The including file defines
+// Tiles whose rows start anywhere: lines lie in shared memory as in global memory, and fragments
+// are loaded by words, which 2-byte elements are put in pairs for. The including file defines
 // before what swizzled_smem.h says, and of mma.h GROUP_ID, THREAD_IN_GROUP and FIRST_K_STEP.
 //
 // A line is a row of a K-major tile, or a k of an MN-major one. The aligned pieces of 16 bytes that
 // hold it are copied, one more than it fills; it begins at its place in the first of them, which is
-// the same for lines eight apart. Its pieces are an odd number, so that lines fall on different
-// banks.
-#define REALIGNED_LINE(elements) ((elements) * ELEMENT_BYTES + 16)
+// the same for lines PIECE apart. Lines are so long that those a load reads fall on different
+// banks: an odd number of pieces, or two more where lanes have four lines and eight words of each.
+#define REALIGNED_LINE(elements, k_major) \
+    ((elements) * ELEMENT_BYTES + (ELEMENT_BYTES == 4 && !(k_major) ? 32 : 16))
 
 // Loads BM rows of A or BN columns of B, `from` the tile's first element on. A thread has a piece
 // of every line that is `apart` further on, and the last piece of other lines. `at` and `at_last`
@@ -14,12 +15,12 @@
 // MN-major line has from there on, or a K-major one without its k; `kept` is a mask of the pieces
 // that have elements of C's rows or columns.
 template <int side, int k_major> struct TileLoader<side, k_major, 1> {
-    static constexpr int lines = k_major ? side : BK, line = REALIGNED_LINE(k_major ? BK : side),
-                         across = line / 16 - 1;
+    static constexpr int lines = k_major ? side : BK, elements = k_major ? BK : side,
+                         line = REALIGNED_LINE(elements, k_major), across = elements / PIECE;
     static constexpr int turns = (lines * across + THREADS - 1) / THREADS,
                          all_turns = turns + (lines + THREADS - 1) / THREADS;
     static constexpr int apart = THREADS / across;
-    static_assert(apart % 8 == 0, "a thread's pieces begin at one place in 16 bytes");
+    static_assert(apart % PIECE == 0, "a thread's pieces begin at one place in 16 bytes");
     const INDEX pitch; // bytes from line to line
     const char *at, *at_last, *first;
     unsigned to, to_last, kept;
@@ -62,8 +63,8 @@ template <int side, int k_major> struct TileLoader<side, k_major, 1> {
         at_last += along;
     }
 
-    // Issues one of `bursts` parts of a thread's copies if `copies`, of a k tile that eight of k
-    // follow: all of every piece is in the operand.
+    // Issues one of `bursts` parts of a thread's copies if `copies`, of a k tile that a piece of k
+    // follows: all of every piece is in the operand.
     __device__ __forceinline__ void copy(const int burst, const int bursts, const int copies)
     {
         const unsigned now = copies ? kept : 0;
@@ -105,14 +106,18 @@ template <int side, int k_major> struct TileLoader<side, k_major, 1> {
     {
 #pragma unroll 1
         for (int e = (int)(first - at); e < 16; e += ELEMENT_BYTES) {
-            const STORED element = e < bytes ? *(const STORED *)(at + e) : 0;
+            const STORED element = e < bytes ? *(const STORED *)(at + e) : (STORED)0;
+#if ELEMENT_BYTES == 2
             asm volatile("st.shared.b16 [%0], %1;" ::"r"(to + e), "h"(element) : "memory");
+#else
+            asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + e), "f"(element) : "memory");
+#endif
         }
     }
 };
 
-// Where a lane finds its pairs: those of a K-major line are in two words of it, an MN-major one's
-// in two lines, `next` bytes apart.
+// Where a lane finds its words. Pairs of 2-byte elements of a K-major line are in two words of it,
+// an MN-major one's in two lines, `next` bytes apart.
 struct Pairs {
     unsigned at, next, halves;
 };
@@ -120,7 +125,9 @@ struct Pairs {
 INNER Pairs lane_pairs(const int first, const int line, const int k_major, const char *from,
                        const INDEX pitch)
 {
-    const int y = k_major ? first + GROUP_ID : FIRST_K_STEP * 16 + 2 * THREAD_IN_GROUP;
+    const int y = k_major              ? first + GROUP_ID
+                  : ELEMENT_BYTES == 2 ? FIRST_K_STEP * 16 + 2 * THREAD_IN_GROUP
+                                       : FIRST_K_STEP * 8 + THREAD_IN_GROUP;
     const unsigned place = ((unsigned)ADDRESS(from) + y * (unsigned)pitch) % 16,
                    other = (place + (unsigned)pitch) % 16;
     if (k_major) {
@@ -130,10 +137,13 @@ INNER Pairs lane_pairs(const int first, const int line, const int k_major, const
     return {y * line + (first + GROUP_ID) * ELEMENT_BYTES + place, line + other - place, 0};
 }
 
-INNER unsigned load_pair(const unsigned at, const Pairs &pairs, const int k_major)
+// Loads a word: an element of 4 bytes, or a pair.
+INNER unsigned load_word(const unsigned at, const Pairs &pairs, const int k_major)
 {
     unsigned pair;
-    if (k_major) {
+    if (ELEMENT_BYTES == 4) {
+        pair = load_shared(at);
+    } else if (k_major) {
         pair = __byte_perm(load_shared(at), load_shared(at + 4), pairs.halves);
     } else {
         asm volatile("{.reg .b16 low, high; ld.shared.b16 low, [%1]; ld.shared.b16 high, [%2]; "

@@ -8,7 +8,7 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.launch import COUNTERS
-from kernels.packing import A, B, operands_to_realign, ragged
+from kernels.packing import HALF_BYTES, A, B, operands_to_realign, ragged
 from kernels.problem import Problem
 from kernels.rules import VECTOR_BYTES, WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits, warps_divide
 from kernels.space import Config, Rule, Space
@@ -45,8 +45,6 @@ MOST_THREADS: Final = 512
 # One bit of a word for each piece that a thread copies of an operand in a phase.
 BITS: Final = 32
 SHORT: Final = 16
-# Lines that begin at one place in 16 bytes are so many apart.
-EIGHT: Final = 8
 LARGE_AREA: Final = 128 * 64
 # Bytes of k in shared memory, of large tiles and small ones: less leaves too little on its way, more is not needed.
 LEAST_DEEP, MOST_DEEP, MOST_DEEP_SMALL = 128, 512, 1024
@@ -116,15 +114,21 @@ def _copied_where_ragged(config: Config, problem: Problem, _: Device) -> bool:
     return config["PACK_K"] in {0, 0 if emulated(problem) else ragged(problem)}
 
 
+def ways_to_copy(packed: int, problem: Problem) -> tuple[int, ...]:
+    """Values of REALIGN: ragged operands that are not packed are realigned, or those of 4-byte elements copied so."""
+    which = 0 if emulated(problem) else operands_to_realign(packed, problem)
+    return (which,) if which == 0 or problem.itemsize == HALF_BYTES else (which, 0)
+
+
 def _realigned_where_ragged(config: Config, problem: Problem, _: Device) -> bool:
-    return config["REALIGN"] == operands_to_realign(config["PACK_K"], problem)
+    return config["REALIGN"] in ways_to_copy(config["PACK_K"], problem)
 
 
 def _places_kept(config: Config, problem: Problem, _: Device) -> bool:
     which, bk = realigned(config, problem), config["BK"]
     lines_a = (config["BM"] if problem.trans_a else bk) if which & A else 0
     lines_b = (bk if problem.trans_b else config["BN"]) if which & B else 0
-    return max(lines_a, lines_b) * element_bytes(problem) * EIGHT <= threads(config) * VECTOR_BYTES
+    return max(lines_a, lines_b) <= threads(config)
 
 
 def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
@@ -189,11 +193,11 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     ),
     "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
     "packing of operands whose rows are multiples of 16 bytes": (_copied_where_ragged, ("PACK_K",)),
-    "2-byte elements whose rows are no multiples of 16 bytes neither packed nor realigned, or both, or others": (
+    "2-byte elements whose rows are no multiples of 16 bytes neither packed nor realigned, or any both, or others": (
         _realigned_where_ragged,
         _RAGGED,
     ),
-    "realigned lines of which a thread copies two that are not eight apart": (
+    "realigned lines of which a thread copies two that begin at different places in 16 bytes": (
         _places_kept,
         (*_WARPS, "BK", "SLICE_K", *_RAGGED),
     ),
