@@ -137,14 +137,20 @@ INNER Pairs lane_pairs(const int first, const int line, const int k_major, const
     return {y * line + (first + GROUP_ID) * ELEMENT_BYTES + place, line + other - place, 0};
 }
 
-// Loads a word: an element of 4 bytes, or a pair.
+// Loads a word: an element of 4 bytes, or a pair. A pair of a K-major line that begins at a word is
+// in one word: where all of a warp do, the other one is not loaded.
 INNER unsigned load_word(const unsigned at, const Pairs &pairs, const int k_major)
 {
     unsigned pair;
     if (ELEMENT_BYTES == 4) {
         pair = load_shared(at);
     } else if (k_major) {
-        pair = __byte_perm(load_shared(at), load_shared(at + 4), pairs.halves);
+        asm volatile("{.reg .pred p; .reg .b32 low, high; setp.ne.u32 p, %2, 0x3210; "
+                     "mov.b32 high, 0; ld.shared.b32 low, [%1]; @p ld.shared.b32 high, [%1 + 4]; "
+                     "prmt.b32 %0, low, high, %2;}"
+                     : "=r"(pair)
+                     : "r"(at), "r"(pairs.halves)
+                     : "memory");
     } else {
         asm volatile("{.reg .b16 low, high; ld.shared.b16 low, [%1]; ld.shared.b16 high, [%2]; "
                      "mov.b32 %0, {low, high};}"
