@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isqrt
+from math import gcd, isqrt
 from typing import Final
 
 from kernels.arithmetic import WMMA, peak_by
@@ -102,6 +102,21 @@ def turns(
     busy = -(-blocks // max(int(share * limits.sms), 1))
     resident = occupancy(limits, threads, shared_bytes, registers)
     return busy, -(-busy // max(resident.blocks_per_sm if resident else 1, 1))
+
+
+def sectors_touched(run: int, problem: Problem) -> float:
+    """Sectors that `run` bytes stored at once along a row of C touch, in the mean of rows.
+
+    Rows begin anywhere in a sector that their length allows, and what a run has of a sector is stored by itself.
+    """
+    sector = SECTOR_BYTES["cuda"]
+    return run / sector + 1 - gcd(run, problem.n * problem.itemsize, sector) / sector
+
+
+def moved_bytes(run: int, problem: Problem) -> float:
+    """Bytes of both operands, and of all sectors that stores of `run` bytes of C at once touch."""
+    stored = SECTOR_BYTES["cuda"] * problem.c_bytes / run * sectors_touched(run, problem)
+    return problem.bytes - problem.c_bytes + stored
 
 
 def _blocks_by_shared(limits: Limits, shared_bytes: int) -> int:
