@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import hypot
 from typing import Final
 
-from kernels.cost_model import CLOCK
+from kernels.cost_model import CLOCK, sectors_touched
 from kernels.device import Device
 from kernels.double_tensor.plan import registers, shared_bytes, threads
-from kernels.packing import A, B, ragged
+from kernels.packing import A, B, is_c_ragged, ragged
 from kernels.problem import Problem
 from kernels.rules import WARP, blocks
 from kernels.space import Config
@@ -20,32 +21,35 @@ SHARED_BYTES: Final = 128
 # An instruction's rows or columns, the k of the least one and of the deepest.
 SIDE: Final = 8
 SHALLOW, DEEPEST = 4, 16
-# Fitted, as benchmarks/kernels/fit.py does, to 924 times of 34 shapes on an H200, but for ALONE_CLOCKS, which
-# 131072x64x64 alone told: seconds of a launch, and the share of memory's bandwidth that traffic seems to have.
-LAUNCH: Final = 2e-6
-OF_BANDWIDTH: Final = 3.5
-# Clocks of a k tile that a block waits: for its copies, shared by the stages ahead; more for each operand copied by
-# the element; and for each mma step of a warp and instruction of it.
-WAIT_CLOCKS: Final = 250
-NARROW_CLOCKS: Final = 13
-STEP_CLOCKS: Final = 12
-MMA_CLOCKS: Final = 2.2
+# Bytes of C's row that a warp stores at once: of four lanes, pairs or single elements.
+PAIRS, SINGLE = 64, 32
+# Fitted, as benchmarks/kernels/fit.py does, to 1,385 times of 66 shapes on an H200: seconds of a launch, and the share
+# of memory's bandwidth that traffic seems to have.
+LAUNCH: Final = 2.3e-06
+OF_BANDWIDTH: Final = 1.18
+# Clocks of a k tile that a block waits: for its copies, shared by the stages ahead; for each mma step of a warp and
+# instruction of it; and for each of loads from shared memory by bytes, where these are not read ahead: behind a barrier
+# all warps load before any multiplies.
+WAIT_CLOCKS: Final = 154
+STEP_CLOCKS: Final = 8.86
+MMA_CLOCKS: Final = 2.62
+BEHIND_CLOCKS: Final = 0.246
 # Clocks of an SM: for each one of its products, more where instructions are deepest or shallow; for each one of loads
 # from shared memory by bytes; and each copy of a warp.
-PRODUCT_CLOCKS: Final = 0.61
-DEEPEST_CLOCKS: Final = 0.05
-SHALLOW_CLOCKS: Final = 0.03
-LOAD_CLOCKS: Final = 0.43
-COPY_CLOCKS: Final = 1.6
+PRODUCT_CLOCKS: Final = 0.665
+DEEPEST_CLOCKS: Final = 0.0489
+SHALLOW_CLOCKS: Final = 0.0624
+LOAD_CLOCKS: Final = 0.906
+COPY_CLOCKS: Final = 2.33
 # Clocks of a tile before its first product and after its last one, and of each further one of an SM where no other
-# block runs beside it; of each store of a warp, more where rows of C are odd; of splits for each other, and for each
-# 128 bytes of partial sums.
-TILE_CLOCKS: Final = 410
-ALONE_CLOCKS: Final = 1200
-STORE_CLOCKS: Final = 14
-ODD_CLOCKS: Final = 6.8
-JOIN_CLOCKS: Final = 5800
-SUM_CLOCKS: Final = 2.4
+# block runs beside it; of each sector that its stores touch; of splits for each other, of a block for each other that
+# has a share of its tile, which it adds in turn, and for each 128 bytes of partial sums.
+TILE_CLOCKS: Final = 41
+ALONE_CLOCKS: Final = 2640
+SECTOR_CLOCKS: Final = 1.62
+JOIN_CLOCKS: Final = 5820
+PARTNER_CLOCKS: Final = 628
+SUM_CLOCKS: Final = 2.85
 # Registers of a thread that reads ahead beyond the least, where nothing limits them.
 FREE_REGISTERS: Final = 60
 
@@ -53,7 +57,14 @@ FREE_REGISTERS: Final = 60
 def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch."""
     moving = problem.bytes / (OF_BANDWIDTH * device.limits.bandwidth)
-    return LAUNCH + _clocks(config, problem, device) / CLOCK + moving
+    return LAUNCH + hypot(_clocks(config, problem, device) / CLOCK, moving)
+
+
+def _sectors(config: Config, problem: Problem) -> float:
+    """Sectors that a tile's stores touch, of what it has of C."""
+    run = SINGLE if is_c_ragged(problem) else PAIRS
+    rows, columns = min(config["BM"], problem.m), min(config["BN"], problem.n)
+    return rows * columns * problem.itemsize / run * sectors_touched(run, problem)
 
 
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
@@ -63,27 +74,31 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
         found, whole = stream_k_schedule(config, problem), k_tiles(config, problem)
         busy = resident = min(config["MIN_BLOCKS"], -(-found.blocks // config["STREAM_K_SMS"]))
         deep = found.each + (found.more > 0) + found.rounds * whole
-        parts, waves, sums = found.rounds + 1 + found.each / whole, 1, 3 * size * busy
+        partners = whole / found.each if found.each else 0
+        parts, waves, sums = found.rounds + 1 + found.each / whole, 1, (2 * busy + partners) * size
     else:
         busy = -(-blocks(config, problem) * splits // sms)
         resident = _resident(config, problem, device, busy)
-        deep, parts, waves = k_tiles_per_split(config, problem), 1, -(-busy // resident)
+        deep, parts, waves, partners = k_tiles_per_split(config, problem), 1, -(-busy // resident), 0
         sums = 2 * fan(splits) * size if splits > 1 else 0
     alone = ALONE_CLOCKS * (waves - 1) * (resident == 1)
-    tile = waves * TILE_CLOCKS + alone + busy * (STORE_CLOCKS + ODD_CLOCKS * (problem.n % 2)) * size / WARP
-    joining = JOIN_CLOCKS * (sums > 0) + SUM_CLOCKS * sums * problem.itemsize / SHARED_BYTES
+    tile = waves * TILE_CLOCKS + alone + busy * SECTOR_CLOCKS * _sectors(config, problem)
+    joining = JOIN_CLOCKS * (sums > 0) + PARTNER_CLOCKS * partners + SUM_CLOCKS * sums * problem.itemsize / SHARED_BYTES
     return deep * _k_tile_clocks(config, problem, busy, waves) + parts * tile + joining
 
 
 def _k_tile_clocks(config: Config, problem: Problem, busy: int, waves: int) -> float:
-    """Clocks of the busiest SM for one k tile of each of its blocks: what they issue, and what one waits."""
+    """Clocks of the busiest SM for one k tile of each of its blocks: what they issue, and what one waits.
+
+    Products overlap with what warps load and copy.
+    """
     wm, wn, bk, deep = config["WM"], config["WN"], config["BK"], config["MMA_K"]
     steps, products = bk / deep, config["BM"] * config["BN"] * bk / FMAS
     each = PRODUCT_CLOCKS + DEEPEST_CLOCKS * (deep == DEEPEST) + SHALLOW_CLOCKS * (deep == SHALLOW)
     loads = threads(config) / WARP * (wm + wn) * bk * problem.itemsize / SHARED_BYTES
-    issued = each * products + LOAD_CLOCKS * loads + COPY_CLOCKS * _copies(config, problem)
+    issued = hypot(each * products, LOAD_CLOCKS * loads + COPY_CLOCKS * _copies(config, problem))
     instructions = steps * (wm / SIDE) * (wn / SIDE) * deep / SHALLOW
-    waits = WAIT_CLOCKS / (config["STAGES"] - 1) + NARROW_CLOCKS * ragged(problem).bit_count()
+    waits = WAIT_CLOCKS / (config["STAGES"] - 1) + BEHIND_CLOCKS * loads * (1 - config["AHEAD"])
     return max(busy * issued + waves * (waits + steps * STEP_CLOCKS + MMA_CLOCKS * instructions), busy * products)
 
 
