@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import hypot
 from typing import Final
 
-from kernels.cost_model import CLOCK, turns
+from kernels.cost_model import CLOCK, moved_bytes, turns
 from kernels.device import Device
 from kernels.direct_double.plan import grid, passes, slices, teams, tiles
 from kernels.direct_double.space import BAND, FOUR, STRIP, elements, registers, shared_bytes, sums
@@ -14,28 +15,28 @@ from kernels.problem import Problem
 from kernels.rules import CLUSTERED_SMS, LINE_BYTES
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 1,665 times of 90 shapes on an H200: seconds of a launch, and what
-# memory seems to have of its bandwidth.
-LAUNCH: Final = 1.81e-6
-OF_BANDWIDTH: Final = 1.26
+# Fitted, as benchmarks/kernels/fit.py does, to 1,819 times of 101 shapes on an H200: seconds of a launch, and the share
+# of memory's bandwidth that operands and stored sectors have.
+LAUNCH: Final = 1.78e-06
+OF_BANDWIDTH: Final = 0.794
 # Clocks that a warp waits for each load of a thread and each of its stores, and in each round of passes but the first,
 # of as many as have stages.
-WAIT_LOAD: Final = 4.14
-WAIT_STORE: Final = 19.4
-PASS_CLOCKS: Final = 607
+WAIT_LOAD: Final = 6.86
+WAIT_STORE: Final = 9.72
+PASS_CLOCKS: Final = 560
 # Clocks of an SM for each load and store of a warp, for an instruction of 16 x 8 x 4, and for each line of 128 bytes
 # that its tiles take from the cache, which has one for neighbours.
-LOAD_CLOCKS: Final = 3.01
-STORE_CLOCKS: Final = 2.69
-MMA_CLOCKS: Final = 3.7
-LINE_CLOCKS: Final = 1.76
+LOAD_CLOCKS: Final = 2.77
+STORE_CLOCKS: Final = 1.23
+MMA_CLOCKS: Final = 5.42
+LINE_CLOCKS: Final = 2.18
 # Clocks that a warp waits for the others' slices, for each sum that it adds, and for a cluster's blocks.
-JOIN_CLOCKS: Final = 285
-SUM_CLOCKS: Final = 11.8
-CLUSTER_CLOCKS: Final = 768
+JOIN_CLOCKS: Final = 381
+SUM_CLOCKS: Final = 13.8
+CLUSTER_CLOCKS: Final = 758
 # Clocks of an SM until a block is there, and between one and the next where no other block runs beside it.
-BLOCK_CLOCKS: Final = 54.3
-ALONE_CLOCKS: Final = 1170
+BLOCK_CLOCKS: Final = 79.4
+ALONE_CLOCKS: Final = 1110
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
@@ -60,8 +61,21 @@ def _seconds(config: Config, problem: Problem, device: Device, of_lines: float) 
     rounds = -(-times // config["STAGES"])
     waits = rounds * (WAIT_LOAD * loads + PASS_CLOCKS) - PASS_CLOCKS + WAIT_STORE * stores + _joining(config)
     alone = ALONE_CLOCKS * (waves - 1) * (busy <= waves)
-    clocks = busy * (max(config["WARPS"] * issued, of_lines / blocks) + BLOCK_CLOCKS) + waves * waits + alone
-    return LAUNCH + clocks / CLOCK + problem.bytes / (OF_BANDWIDTH * limits.bandwidth)
+    clocks = busy * (max(config["WARPS"] * issued, of_lines / blocks) + BLOCK_CLOCKS) / CLOCK
+    moved = moved_bytes(_run(config, problem), problem) / (OF_BANDWIDTH * limits.bandwidth)
+    # What warps issue overlaps with what memory moves.
+    return LAUNCH + (waves * waits + alone) / CLOCK + hypot(clocks, moved)
+
+
+def _run(config: Config, problem: Problem) -> int:
+    """Bytes of C's row that a warp stores at once: of four or eight lanes, pairs or elements."""
+    lanes = 4 if problem.trans_a and problem.trans_b else 8
+    return lanes * problem.itemsize * (2 if _is_paired(config, problem) else 1)
+
+
+def _is_paired(config: Config, problem: Problem) -> bool:
+    """Whether lanes store pairs: rows of C are aligned to 16 bytes, and tiles more than eight wide."""
+    return not is_c_ragged(problem) and config["BN"] > BAND
 
 
 def _loads(config: Config, problem: Problem) -> float:
@@ -78,7 +92,7 @@ def _stores(config: Config, problem: Problem) -> float:
     """Stores of a thread: its share of the tile's elements if k is sliced, else all by pairs or alone."""
     if slices(config) > 1:
         return -(-sums(config) // slices(config))
-    return sums(config) / (1 if is_c_ragged(problem) or config["BN"] == BAND else 2)
+    return sums(config) / (2 if _is_paired(config, problem) else 1)
 
 
 def _lines(config: Config, problem: Problem) -> float:

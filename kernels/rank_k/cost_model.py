@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import fsum, sqrt
 from typing import Final
 
-from kernels.cost_model import CLOCK, turns
+from kernels.cost_model import CLOCK, moved_bytes, turns
 from kernels.device import Device
 from kernels.packing import HALF_BYTES, A, B, ragged
 from kernels.problem import Problem
@@ -14,30 +15,43 @@ from kernels.space import Config
 
 # float32 FMAs of an SM in a clock.
 FMAS: Final = 128
-# Fitted, as benchmarks/kernels/fit.py does, to 1,017 times of 107 shapes on an H200: seconds of a launch, and the share
-# of memory's bandwidth that traffic seems to have.
-LAUNCH: Final = 1.8e-6
-OF_BANDWIDTH: Final = 1.4
+# Fitted, as benchmarks/kernels/fit.py does, to 1,479 times of 127 shapes on an H200: seconds of a launch, and the share
+# of memory's bandwidth that operands and stored sectors have.
+LAUNCH: Final = 1.88e-06
+OF_BANDWIDTH: Final = 0.669
 # Clocks that a block waits: of each k, each FMA of a thread, each of its copies and each of its stores.
-K_CLOCKS: Final = 25
-FMA_CLOCKS: Final = 0.66
-COPY_CLOCKS: Final = 21
-STORE_CLOCKS: Final = 7.4
+K_CLOCKS: Final = 21.6
+FMA_CLOCKS: Final = 1.21
+COPY_CLOCKS: Final = 21.6
+STORE_CLOCKS: Final = 8.88
 # Clocks of an SM: for each FMA of all its threads, and each load of an element, copy and store of a warp; more where a
 # store rounds to 16 bits.
-ISSUED_FMA: Final = 0.56
-ISSUED_LOAD: Final = 0.35
-ISSUED_COPY: Final = 2.5
-ISSUED_STORE: Final = 2.6
-ROUNDED_STORE: Final = 7.9
+ISSUED_FMA: Final = 1.24
+ISSUED_LOAD: Final = 0.354
+ISSUED_COPY: Final = 4.29
+ISSUED_STORE: Final = 1.46
+ROUNDED_STORE: Final = 8.21
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch."""
     limits, grid = device.limits, blocks(config, problem)
     busy, waves = turns(limits, grid, threads(config), shared_bytes(config, problem), registers(config, problem))
-    clocks = busy * _issued(config, problem) + waves * _waits(config, problem)
-    return LAUNCH + clocks / CLOCK + problem.bytes / (OF_BANDWIDTH * limits.bandwidth)
+    issued, waited = busy * _issued(config, problem), waves * _waits(config, problem)
+    run = config["LANES_N"] * config["RUN_N"] * problem.itemsize
+    moved = moved_bytes(run, problem) / (OF_BANDWIDTH * limits.bandwidth)
+    return LAUNCH + _overlapping((issued / CLOCK, waited / CLOCK, moved), waves)
+
+
+def _overlapping(parts: tuple[float, ...], waves: int) -> float:
+    """Seconds of parts that overlap the more, the more waves there are.
+
+    The blocks of one wave load, multiply and store at the same time: the root of the sum of squares. Those of many are
+    each elsewhere, and the longest part is nearly all that counts.
+    """
+    power, longest = 1 + sqrt(waves), max(parts)
+    norm: float = fsum((each / longest) ** power for each in parts) ** (1 / power)
+    return longest * norm
 
 
 def _issued(config: Config, problem: Problem) -> float:
