@@ -2,58 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Final
+from math import hypot
+from typing import Final, NamedTuple
 
 from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
-from kernels.packing import HALF_BYTES, A, B, packed_k_major, ragged
+from kernels.packing import A, B, packed_k_major, ragged
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
-from kernels.split_k import fan, k_tiles_per_split
+from kernels.split_k import fan, k_tiles, k_tiles_per_split
 from kernels.tensor_core.plan import (
     ACCUMULATOR_BYTES,
+    STEP_BYTES,
     element_bytes,
     emulated,
     k_steps,
     planes,
-    realigned,
+    register_limit,
     registers,
     shared_bytes,
     slice_threads,
+    stage_bytes,
     threads,
 )
 
-# What an SM does in a clock: FMAs of 16-bit operands by mma, and bytes of shared memory.
+# What an SM does in a clock: FMAs of 16-bit operands by mma.
 FMAS: Final = 1024
-SHARED_BYTES: Final = 128
 MMA_AREA: Final = 16 * 8  # of C, an instruction's
-# Fitted, as benchmarks/kernels/fit.py does, to 3,309 times of 134 shapes on an H200: seconds of a launch and of the one
+# Registers that compilers take beside those that a thread needs, if MIN_BLOCKS does not say otherwise.
+TAKEN_BESIDE: Final = 4
+# What a thread reads at once of partial sums, and of how many splits.
+SUMS: Final = 4
+SPLITS_AT_ONCE: Final = 8
+# Fitted, as benchmarks/kernels/fit.py does, to 5,381 times of 468 shapes on an H200: seconds of a launch and of the one
 # before that packs, and the shares of memory's bandwidth that packing and all traffic seem to have.
-LAUNCH: Final = 0.9e-6
-PACKING: Final = 2e-6
-OF_BANDWIDTH_PACKING: Final = 0.67
-OF_BANDWIDTH: Final = 1.6
-# Clocks of a k tile that a block waits: for its copies, shared by the stages ahead; more where elements are realigned
-# or copied by 4 bytes; and for each mma step and instruction of a warp.
-WAIT_CLOCKS: Final = 550
-REALIGNED_CLOCKS: Final = 190
-NARROW_CLOCKS: Final = 230
-STEP_CLOCKS: Final = 14
-MMA_CLOCKS: Final = 4.8
-# Clocks of an SM: for each one of its products and of its loads from shared memory by bytes, for each load of a word of
-# realigned elements, each copy and each store of a warp.
-PRODUCT_CLOCKS: Final = 0.11
-LOAD_CLOCKS: Final = 0.19
-PAIR_CLOCKS: Final = 1.6
-COPY_CLOCKS: Final = 5.3
-STORE_CLOCKS: Final = 7.8
-# Clocks of a tile before its first product and after its last one; of slices of a block for each warp's access, and of
-# splits for each other and for each partial sum that a warp reads.
-TILE_CLOCKS: Final = 2000
-SLICE_CLOCKS: Final = 4.7
-JOIN_CLOCKS: Final = 3700
-SUM_CLOCKS: Final = 8.5
+LAUNCH: Final = 1.04e-6
+PACKING: Final = 2.18e-6
+OF_BANDWIDTH_PACKING: Final = 0.7
+OF_BANDWIDTH: Final = 1.68
+# Clocks until a copy has come, and bytes of an SM's copies that come in a clock.
+LATENCY: Final = 671
+FILLED_BYTES: Final = 62.8
+# Clocks of a k tile that a block's threads take if they are alone: for each of its warps, which meet; more where
+# elements are realigned; for each piece of 16 bytes that a thread copies by 4 bytes; and for each mma step and
+# instruction of a warp, of which so much is left where fragments are loaded ahead.
+MEETING_CLOCKS: Final = 11.6
+REALIGNED_CLOCKS: Final = 211
+NARROW_CLOCKS: Final = 132
+STEP_CLOCKS: Final = 10.2
+MMA_CLOCKS: Final = 3.34
+AHEAD_SHARE: Final = 0.54
+# Clocks of an SM: for each one of its products; for each instruction of a warp that loads a word from shared memory,
+# of a line along k that is realigned or else one element, and for each row or column that ldmatrix loads; for each copy
+# and store of a warp; and for each line of 128 bytes that a k tile's copies begin.
+PRODUCT_CLOCKS: Final = 0.272
+WORD_CLOCKS: Final = 1.57
+ELEMENT_CLOCKS: Final = 1.09
+MATRIX_CLOCKS: Final = 0.0234
+COPY_CLOCKS: Final = 2.02
+STORE_CLOCKS: Final = 7.56
+LINE_CLOCKS: Final = 0.828
+# Clocks until blocks that begin together have something to wait for, of each block, for each piece that a thread copies
+# of a k tile that is not whole, and for each access of a warp to another slice's sums.
+TILE_CLOCKS: Final = 835
+BLOCK_CLOCKS: Final = 245
+PIECE_CLOCKS: Final = 124
+SLICE_CLOCKS: Final = 3.97
+# Clocks that splits take to meet, once or, in groups, twice; of a warp's access to partial sums; and until those that a
+# thread reads at once have come.
+JOIN_CLOCKS: Final = 1900
+SUM_CLOCKS: Final = 2.59
+SUM_LATENCY: Final = 501
 # Of emulated float32: products that one of split operands takes, bytes that an SM gets from the L2 cache in a clock
 # while all others do the same, clocks of a phase, a tile and a join; and how much of the estimate is measured.
 SPLIT_PRODUCTS: Final = 3
@@ -62,6 +82,48 @@ EMULATED_PHASE: Final = 250
 EMULATED_TILE: Final = 2500
 EMULATED_JOIN: Final = 6000
 MEASURED: Final = 1.25
+
+
+class _Operand(NamedTuple):
+    """An operand's k tile: lines of it in memory, bytes of each, and how it is copied and loaded."""
+
+    lines: int
+    line_bytes: int
+    side: int  # of a warp's rows or columns
+    k_major: bool
+    realigned: bool
+    narrow: bool
+
+    def pieces(self, threads: int) -> int:
+        """Copies of a thread, of 16 bytes; of realigned lines one more."""
+        return -(-self.lines * self.line_bytes // (VECTOR_BYTES * threads)) + self.realigned * -(-self.lines // threads)
+
+    @property
+    def begun(self) -> float:
+        """Lines of 128 bytes of memory: a realigned line begins anywhere in one."""
+        return self.lines * max(1.0, self.line_bytes / LINE_BYTES + 0.5 * self.realigned)
+
+    def loads(self, itemsize: int) -> float:
+        """Clocks of a warp's loads for an mma step."""
+        if itemsize == ACCUMULATOR_BYTES and (self.realigned or not self.k_major):
+            return self.side / 4 * ELEMENT_CLOCKS
+        if self.realigned:
+            return self.side / 2 * (WORD_CLOCKS if self.k_major else ELEMENT_CLOCKS)
+        return self.side * MATRIX_CLOCKS
+
+
+def _operands(config: Config, problem: Problem) -> tuple[_Operand, _Operand]:
+    """Both operands."""
+    narrow, bk, found = _narrow(config, problem), config["BK"], []
+    for operand, side, own, stored in (
+        (A, config["BM"], config["WM"], not problem.trans_a),
+        (B, config["BN"], config["WN"], problem.trans_b),
+    ):
+        k_major = stored or config["PACK_K"] & operand > 0
+        lines, length = (side, bk) if k_major else (bk, side)
+        realign = config["REALIGN"] & operand > 0
+        found.append(_Operand(lines, length * problem.itemsize, own, k_major, realign, narrow & operand > 0))
+    return found[0], found[1]
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
@@ -76,42 +138,71 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
 
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the busiest SM: what its blocks issue, and what those that run at once wait for."""
-    splits, area = config["SPLIT_K"], config["BM"] * config["BN"]
-    busy, waves = _turns(config, problem, device)
+    area, own = config["BM"] * config["BN"], threads(config)
+    taken = min(registers(config, problem) + TAKEN_BESIDE, register_limit(config, device))
+    busy, waves = _turns(config, problem, device, taken)
+    together = busy / waves
+    operands = _operands(config, problem)
+    count, filled = k_tiles_per_split(config, problem), stage_bytes(config, problem) / FILLED_BYTES
     products = area * config["BK"] * problem.itemsize / (2 * FMAS)
-    issued = PRODUCT_CLOCKS * products + _loads(config, problem) + COPY_CLOCKS * _copies(config, problem)
-    count = k_tiles_per_split(config, problem)
-    loop = count * max(busy * issued + waves * _waits(config, problem), busy * products)
+    issued = PRODUCT_CLOCKS * products + _issued(config, problem, operands)
+    waited = (LATENCY + filled) / (config["STAGES"] - 1)
+    k_tile = max(hypot(_alone(config, problem, operands) + together * issued, waited), together * products)
+    broken = config["PACK_K"] != A | B and (problem.k % config["BK"] > 0 or config["REALIGN"] > 0)
+    pieces = sum(each.pieces(own) for each in operands if not each.narrow)
+    begun = TILE_CLOCKS + together * filled + PIECE_CLOCKS * pieces * broken
     slices = SLICE_CLOCKS * (config["SLICE_K"] - 1) * area / WARP
-    tiles = waves * TILE_CLOCKS + busy * (STORE_CLOCKS * _stores(config, problem) + slices)
-    return loop + tiles + (JOIN_CLOCKS + SUM_CLOCKS * fan(splits) * area * ACCUMULATOR_BYTES / WARP) * (splits > 1)
+    each_block = BLOCK_CLOCKS + STORE_CLOCKS * _stores(config, problem) + slices
+    return waves * (begun + count * k_tile) + busy * each_block + _joined(config, problem)
 
 
-def _turns(config: Config, problem: Problem, device: Device) -> tuple[int, int]:
-    """Blocks of the busiest SM, and how often it begins as many as it runs at once."""
+def _turns(config: Config, problem: Problem, device: Device, taken: int) -> tuple[int, int]:
+    """Blocks of the busiest SM, and how often it begins as many as it runs at once, with so many registers a thread."""
     grid = blocks(config, problem) * config["SPLIT_K"]
-    return turns(device.limits, grid, threads(config), shared_bytes(config, problem), registers(config, problem))
+    return turns(device.limits, grid, threads(config), shared_bytes(config, problem), taken)
 
 
-def _waits(config: Config, problem: Problem) -> float:
-    """Clocks that a block waits in a k tile if it is alone."""
-    step = STEP_CLOCKS + MMA_CLOCKS * config["WM"] * config["WN"] / MMA_AREA
-    copied = REALIGNED_CLOCKS * (realigned(config, problem) > 0) + NARROW_CLOCKS * (_narrow(config, problem) > 0)
-    return WAIT_CLOCKS / (config["STAGES"] - 1) + copied + k_steps(config, problem) * step
+def _alone(config: Config, problem: Problem, operands: tuple[_Operand, _Operand]) -> float:
+    """Clocks of a k tile that a block's threads take if they are alone."""
+    own = threads(config)
+    steps = k_steps(config, problem) * (STEP_CLOCKS + MMA_CLOCKS * config["WM"] * config["WN"] / MMA_AREA)
+    narrow = sum(each.pieces(own) for each in operands if each.narrow)
+    return (
+        MEETING_CLOCKS * own / WARP
+        + steps * (AHEAD_SHARE if config["AHEAD"] else 1)
+        + REALIGNED_CLOCKS * (config["REALIGN"] > 0)
+        + NARROW_CLOCKS * narrow
+    )
+
+
+def _issued(config: Config, problem: Problem, operands: tuple[_Operand, _Operand]) -> float:
+    """Clocks of an SM in which a block's loads from shared memory and its copies are issued, for a k tile."""
+    warp_steps = slice_threads(config) // WARP * config["BK"] * problem.itemsize / STEP_BYTES
+    loads = warp_steps * sum(each.loads(problem.itemsize) for each in operands)
+    return loads + COPY_CLOCKS * _copies(config, problem) + LINE_CLOCKS * sum(each.begun for each in operands)
+
+
+def _joined(config: Config, problem: Problem) -> float:
+    """Clocks until the last block of a tile has added up its splits: in groups, whose sums another one adds up."""
+    count = k_tiles(config, problem)
+    splits = -(-count // k_tiles_per_split(config, problem))
+    if splits == 1:
+        return 0
+    members, area = fan(splits), config["BM"] * config["BN"]
+    groups = -(-splits // members)
+    levels = [members] if groups == 1 else [members, groups]
+    rounds = -(-area // (SUMS * threads(config)))
+    return sum(
+        JOIN_CLOCKS
+        + SUM_CLOCKS * read * area * ACCUMULATOR_BYTES / WARP
+        + SUM_LATENCY * rounds * -(-read // SPLITS_AT_ONCE)
+        for read in levels
+    )
 
 
 def _narrow(config: Config, problem: Problem) -> int:
     """The operands that are copied by 4 bytes, as bits."""
     return ragged(problem) & ~config["PACK_K"] & ~config["REALIGN"]
-
-
-def _loads(config: Config, problem: Problem) -> float:
-    """Clocks of a block's loads from shared memory, for a k tile: by ldmatrix, or words of realigned elements."""
-    which, deep = config["REALIGN"], slice_threads(config) / WARP * config["BK"] * problem.itemsize
-    words = config["WM"] * bool(which & A) + config["WN"] * bool(which & B)
-    others = config["WM"] + config["WN"] - words
-    each = 2 if problem.itemsize == HALF_BYTES else 1  # loads of a pair of elements, or of one
-    return deep * (LOAD_CLOCKS * others + PAIR_CLOCKS * words * each) / SHARED_BYTES
 
 
 def _copies(config: Config, problem: Problem) -> float:
@@ -134,7 +225,7 @@ def _stores(config: Config, problem: Problem) -> float:
 def _emulated_clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the busiest SM: its products of split operands, their loads from the cache, or its waits."""
     bm, bn, splits, item = config["BM"], config["BN"], config["SPLIT_K"], element_bytes(problem)
-    busy, waves = _turns(config, problem, device)
+    busy, waves = _turns(config, problem, device, registers(config, problem))
     count = k_tiles_per_split(config, problem)
     products = bm * bn * SPLIT_PRODUCTS * item / (2 * FMAS)
     reads = planes(problem) * (bm + bn) * item / CACHE_BYTES
