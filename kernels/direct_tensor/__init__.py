@@ -23,24 +23,23 @@ DEEPEST: Final = 128
 DEEPEST_BYTES: Final = 8192
 # mma with 16-bit elements of 16 along k, with bfloat16 and with TF32 (PTX ISA, "mma").
 SINCE: Final = 80
-# Warps of a block whose k is not sliced: on an H200 two are as fast as four, one is slower, eight are 5 to 23 %.
-TOGETHER: Final = 2
-# What its estimate may be of tensor_core's, untuned; and the seconds below which hopper is none the faster one.
-CLOSE: Final = 1.15
+# The most warps of a block whose k is not sliced: on an H200 eight are 5 to 23 % slower than two or four.
+TOGETHER: Final = 4
+# The seconds below which hopper is none the faster one.
 SHORT_SECONDS: Final = 3.3e-6
 
 
 @lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
-    """The config of the least estimate, of unsliced ones of those of TOGETHER warps; else the space's first one."""
-    legal = (each for each in SPACE.legal(problem, device) if each["SLICE_K"] > 1 or each["WARPS"] == TOGETHER)
+    """The config of the least estimate, of unsliced ones of at most TOGETHER warps; else the space's first one."""
+    legal = (each for each in SPACE.legal(problem, device) if each["SLICE_K"] > 1 or each["WARPS"] <= TOGETHER)
     return min(legal, key=lambda each: seconds(each, problem, device), default=next(iter(SPACE)))
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether neither tensor_core nor hopper, where that would be taken, is estimated to be the faster one."""
     own = untuned_seconds(problem, device)
-    if own > CLOSE * staged_seconds(TENSOR_CORE.default(problem, device), problem, device):
+    if own > staged_seconds(TENSOR_CORE.default(problem, device), problem, device):
         return False
     if own <= SHORT_SECONDS or not HOPPER.covers(problem, device):
         return True

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
@@ -11,31 +10,41 @@ from kernels.direct_tensor.plan import passes, threads, tiles
 from kernels.direct_tensor.space import BAND, OWN, REALIGN_C, STRIP, most_own, past, words, words_of_line
 from kernels.packing import A, B, is_c_ragged
 from kernels.problem import Problem
-from kernels.rules import WARP
+from kernels.rules import LINE_BYTES, WARP
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 3,282 times of 183 shapes on an H200: seconds of a launch.
-LAUNCH: Final = 1.86e-6
-# Clocks that a warp waits for each load of a thread and each of its stores.
-WAIT_LOAD: Final = 18.9
-WAIT_STORE: Final = 36.3
-# Clocks of an SM for each load, store and instruction of mma of a warp; more for a store of one element, for a word of
+# Fitted, as benchmarks/kernels/fit.py does, to 4,534 times of 354 shapes on an H200: seconds of a launch.
+LAUNCH: Final = 1.58e-6
+# Clocks that a warp waits for each load of a thread, of some words or one element, for each word that is realigned and
+# for each element of it that may have to be read by itself, and for each of its stores.
+WAIT_LOAD: Final = 26.9
+WAIT_HALF: Final = 53.3
+WAIT_WORD: Final = 18.2
+WAIT_MOVED: Final = 15.9
+WAIT_EDGE: Final = 3.7
+WAIT_STORE: Final = 29.3
+# Clocks of an SM for each element that a warp loads by itself, each word that a thread has then, each line of memory
+# that a tile's loads begin, each store and instruction of mma of a warp; more for a store of one element, for a word of
 # an operand or of C that is realigned, and for the ends of a row of C.
-LOAD_CLOCKS: Final = 2.95
-STORE_CLOCKS: Final = 4.65
-SINGLE_STORE: Final = 8.39
-MMA_CLOCKS: Final = 2.3
-MOVED_CLOCKS: Final = 4.99
-ENDS_CLOCKS: Final = 12.4
+ELEMENT_CLOCKS: Final = 0.864
+WORD_CLOCKS: Final = 0.364
+LINE_CLOCKS: Final = 0.582
+STORE_CLOCKS: Final = 3.94
+SINGLE_STORE: Final = 11.6
+MMA_CLOCKS: Final = 2.58
+MOVED_CLOCKS: Final = 2.32
+ENDS_CLOCKS: Final = 20.1
 # Clocks that a warp waits in each pass but the first, for the others' slices, and for each pair of sums that it adds.
-PASS_CLOCKS: Final = 859
-JOIN_CLOCKS: Final = 542
-SUM_CLOCKS: Final = 16.5
-# Clocks of an SM until a block is there.
-BLOCK_CLOCKS: Final = 40.2
+PASS_CLOCKS: Final = 618
+JOIN_CLOCKS: Final = 437
+SUM_CLOCKS: Final = 16.2
+# Clocks of an SM until a block is there, and each of its warps; and for each block of the first on all SMs.
+BLOCK_CLOCKS: Final = 13.7
+WARP_CLOCKS: Final = 9
+BEGUN_CLOCKS: Final = 3.52
 # Of bandwidth, that memory has; and how often rows of C that start anywhere are stored again, if not in aligned words.
-OF_BANDWIDTH: Final = 2.56
-STORED_AGAIN: Final = 2
+OF_BANDWIDTH: Final = 2.61
+STORED_AGAIN: Final = 1.87
 # Registers beside operands and half of the sums' columns.
 ADDRESSES: Final = 40
 # As in fragments.h: tiles of 8 lines of A that lie among each other, and elements that a thread reads along k.
@@ -47,36 +56,59 @@ WORD: Final = 4  # bytes
 def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch."""
     limits, warps = device.limits, config["WARPS"]
-    bm, bn = config["BM"], config["BN"]
-    in_a, in_b = _operands(config, problem)
-    loads, moved = in_a.loads + in_b.loads, in_a.moved + in_b.moved
-    stores, single, ends = _stores(config, problem)
-    of_c = bm * bn * problem.itemsize // (WORD * WARP) if ends else 0
-    slices = config["SLICE_K"]
-    grid = -(-tiles(config, problem) // (warps // slices))
-    granted = min(ADDRESSES + words(config, problem) + past(config, problem) + bn // 2, limits.registers_per_thread)
+    reads, writes = _operands(config, problem), _writes(config, problem)
+    grid = -(-tiles(config, problem) // (warps // config["SLICE_K"]))
+    taken = ADDRESSES + words(config, problem) + past(config, problem) + config["BN"] // 2
+    granted = min(taken, limits.registers_per_thread)
     busy, waves = turns(limits, grid, threads(config), 0, granted)
-    products = bm / STRIP * bn / BAND * words_of_line(config, problem) / 2
-    times = passes(config, problem)
-    stored = (STORE_CLOCKS + SINGLE_STORE * single) * stores + ENDS_CLOCKS * ends
-    issued = times * (LOAD_CLOCKS * loads + MMA_CLOCKS * products + MOVED_CLOCKS * moved)
-    issued += (stored + MOVED_CLOCKS * of_c) / slices
-    # Of a tile's bands of 8 rows a warp sums and stores its share.
-    share = -(-bm // BAND // slices) * BAND / bm
-    waits = times * WAIT_LOAD * loads + (times - 1) * PASS_CLOCKS + WAIT_STORE * (stores + ends) * share
-    waits += (slices > 1) * (JOIN_CLOCKS + SUM_CLOCKS * slices * share * bm * bn / (WARP * OWN))
-    clocks = busy * (warps * issued + BLOCK_CLOCKS) + waves * waits
+    issued = warps * (WARP_CLOCKS + _issued(config, problem, reads, writes)) + BLOCK_CLOCKS
+    waits = _waits(config, problem, reads, writes)
+    clocks = busy * issued + waves * waits + BEGUN_CLOCKS * min(grid, limits.sms)
     again = is_c_ragged(problem) and not config["REALIGN"] & REALIGN_C
     stored_bytes = again * problem.batch * problem.m * problem.n * problem.itemsize
     return LAUNCH + clocks / CLOCK + (problem.bytes + STORED_AGAIN * stored_bytes) / (OF_BANDWIDTH * limits.bandwidth)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reads:
-    """A thread's loads for its words of an operand, and the words that are moved to where rows begin."""
+class _Reads(NamedTuple):
+    """A thread's loads for its words of an operand, the words that are moved to where rows begin, a tile's lines."""
 
     loads: float
+    elements: int
     moved: int
+    lines: float
+
+
+class _Writes(NamedTuple):
+    """A thread's stores, whether they are of one element, rows of C of which it stores the ends, words moved for it."""
+
+    stores: float
+    single: bool
+    ends: float
+    moved: int
+
+
+def _issued(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], writes: _Writes) -> float:
+    """Clocks of an SM in which a warp's loads, products and stores are issued."""
+    products = config["BM"] / STRIP * config["BN"] / BAND * words_of_line(config, problem) / 2
+    loads = sum(ELEMENT_CLOCKS * each.elements + LINE_CLOCKS * each.lines + MOVED_CLOCKS * each.moved for each in reads)
+    times = passes(config, problem)
+    stored = (STORE_CLOCKS + SINGLE_STORE * writes.single) * writes.stores + ENDS_CLOCKS * writes.ends
+    stored += MOVED_CLOCKS * writes.moved
+    return times * (loads + WORD_CLOCKS * words(config, problem) + MMA_CLOCKS * products) + stored / config["SLICE_K"]
+
+
+def _waits(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], writes: _Writes) -> float:
+    """Clocks that a warp waits: no instruction is fetched before the one ahead of it, and each but once or so."""
+    bm, slices, times = config["BM"], config["SLICE_K"], passes(config, problem)
+    halves = WORD // problem.itemsize
+    element = WAIT_HALF if halves > 1 else WAIT_WORD
+    loads = sum(WAIT_LOAD * each.loads + element * each.elements + WAIT_MOVED * each.moved for each in reads)
+    edges = WAIT_EDGE * halves * sum(each.moved for each in reads)
+    # Of a tile's bands of 8 rows a warp sums and stores its share.
+    share = -(-bm // BAND // slices) * BAND / bm
+    stores = WAIT_STORE * (writes.stores * (not writes.single) + writes.ends) + WAIT_MOVED * writes.moved
+    joined = JOIN_CLOCKS + SUM_CLOCKS * slices * share * bm * config["BN"] / (WARP * OWN) if slices > 1 else 0
+    return times * loads + edges + (times - 1) * PASS_CLOCKS + share * stores + joined
 
 
 def _operands(config: Config, problem: Problem) -> tuple[_Reads, _Reads]:
@@ -84,28 +116,32 @@ def _operands(config: Config, problem: Problem) -> tuple[_Reads, _Reads]:
     per_word = WORD // problem.itemsize
     along_k = RUN_K[problem.itemsize < WORD and config["BK"] % 32 == 0] // per_word
     found = []
-    for operand, lines, k_major, most, length in (
-        (A, config["BM"], not problem.trans_a, BESIDE, problem.a_shape[1]),
-        (B, config["BN"], problem.trans_b, config["TN"] // OWN, problem.b_shape[1]),
+    for operand, lines, side, k_major, most, length in (
+        (A, config["BM"], problem.m, not problem.trans_a, BESIDE, problem.a_shape[1]),
+        (B, config["BN"], problem.n, problem.trans_b, config["TN"] // OWN, problem.b_shape[1]),
     ):
-        count = lines // BAND
+        count, there = lines // BAND, min(lines, side)
         width = along_k if k_major else min(count, most)
         everything = count * words_of_line(config, problem)
+        across, down = (config["BK"], there) if k_major else (there, config["BK"])
+        begun = across * problem.itemsize / LINE_BYTES + (length * problem.itemsize % LINE_BYTES > 0) / 2
+        of_lines = down * max(1.0, begun)
         if config["REALIGN"] & operand:
             rows = 0 if k_major else words_of_line(config, problem)
-            found.append(_Reads(everything / width + rows, everything))
+            found.append(_Reads(everything / width + rows, 0, everything, of_lines))
+        elif length % (per_word * width) > 0:
+            found.append(_Reads(0, everything * per_word, 0, of_lines))
         else:
-            by_element = length % (per_word * width) > 0
-            found.append(_Reads(everything * per_word if by_element else everything / width, 0))
+            found.append(_Reads(everything / width, 0, 0, of_lines))
     return found[0], found[1]
 
 
-def _stores(config: Config, problem: Problem) -> tuple[float, bool, float]:
-    """Stores of a thread, whether they are of one element, and rows of C of which it stores the ends."""
+def _writes(config: Config, problem: Problem) -> _Writes:
+    """Of C."""
     own = min(config["TN"], most_own(config, problem))
-    rows = config["BM"] / BAND
-    whole = config["BM"] * config["BN"] / (WARP * own)
+    area = config["BM"] * config["BN"]
+    whole = area / (WARP * own)
     if config["REALIGN"] & REALIGN_C:
-        return whole, False, rows
+        return _Writes(whole, False, config["BM"] / BAND, area * problem.itemsize // (WORD * WARP))
     single = problem.n % own > 0
-    return whole * own if single else whole, single, 0.0
+    return _Writes(whole * own if single else whole, single, 0.0, 0)

@@ -37,43 +37,43 @@ SUMS: Final = 4
 SPLITS_AT_ONCE: Final = 8
 # Fitted, as benchmarks/kernels/fit.py does, to 5,381 times of 468 shapes on an H200: seconds of a launch and of the one
 # before that packs, and the shares of memory's bandwidth that packing and all traffic seem to have.
-LAUNCH: Final = 1.04e-6
-PACKING: Final = 2.18e-6
-OF_BANDWIDTH_PACKING: Final = 0.7
-OF_BANDWIDTH: Final = 1.68
+LAUNCH: Final = 5.8e-7
+PACKING: Final = 2.25e-6
+OF_BANDWIDTH_PACKING: Final = 0.714
+OF_BANDWIDTH: Final = 1.77
 # Clocks until a copy has come, and bytes of an SM's copies that come in a clock.
-LATENCY: Final = 671
-FILLED_BYTES: Final = 62.8
+LATENCY: Final = 665
+FILLED_BYTES: Final = 60.7
 # Clocks of a k tile that a block's threads take if they are alone: for each of its warps, which meet; more where
 # elements are realigned; for each piece of 16 bytes that a thread copies by 4 bytes; and for each mma step and
 # instruction of a warp, of which so much is left where fragments are loaded ahead.
-MEETING_CLOCKS: Final = 11.6
-REALIGNED_CLOCKS: Final = 211
-NARROW_CLOCKS: Final = 132
-STEP_CLOCKS: Final = 10.2
-MMA_CLOCKS: Final = 3.34
-AHEAD_SHARE: Final = 0.54
+MEETING_CLOCKS: Final = 9.6
+REALIGNED_CLOCKS: Final = 226
+NARROW_CLOCKS: Final = 127
+STEP_CLOCKS: Final = 8.6
+MMA_CLOCKS: Final = 2.63
+AHEAD_SHARE: Final = 0.49
 # Clocks of an SM: for each one of its products; for each instruction of a warp that loads a word from shared memory,
 # of a line along k that is realigned or else one element, and for each row or column that ldmatrix loads; for each copy
 # and store of a warp; and for each line of 128 bytes that a k tile's copies begin.
-PRODUCT_CLOCKS: Final = 0.272
-WORD_CLOCKS: Final = 1.57
-ELEMENT_CLOCKS: Final = 1.09
-MATRIX_CLOCKS: Final = 0.0234
-COPY_CLOCKS: Final = 2.02
-STORE_CLOCKS: Final = 7.56
-LINE_CLOCKS: Final = 0.828
-# Clocks until blocks that begin together have something to wait for, of each block, for each piece that a thread copies
-# of a k tile that is not whole, and for each access of a warp to another slice's sums.
-TILE_CLOCKS: Final = 835
-BLOCK_CLOCKS: Final = 245
-PIECE_CLOCKS: Final = 124
-SLICE_CLOCKS: Final = 3.97
+PRODUCT_CLOCKS: Final = 0.303
+WORD_CLOCKS: Final = 1.53
+ELEMENT_CLOCKS: Final = 1.07
+MATRIX_CLOCKS: Final = 0.018
+COPY_CLOCKS: Final = 2.23
+STORE_CLOCKS: Final = 7.05
+LINE_CLOCKS: Final = 0.88
+# Clocks for each block of the first on all SMs; until those of an SM have something to wait for, for each piece that a
+# thread copies of a k tile that is not whole, and for each access of a warp to another slice's sums.
+BEGUN_CLOCKS: Final = 7.92
+TILE_CLOCKS: Final = 1530
+PIECE_CLOCKS: Final = 115
+SLICE_CLOCKS: Final = 3.44
 # Clocks that splits take to meet, once or, in groups, twice; of a warp's access to partial sums; and until those that a
 # thread reads at once have come.
-JOIN_CLOCKS: Final = 1900
-SUM_CLOCKS: Final = 2.59
-SUM_LATENCY: Final = 501
+JOIN_CLOCKS: Final = 1820
+SUM_CLOCKS: Final = 2.46
+SUM_LATENCY: Final = 533
 # Of emulated float32: products that one of split operands takes, bytes that an SM gets from the L2 cache in a clock
 # while all others do the same, clocks of a phase, a tile and a join; and how much of the estimate is measured.
 SPLIT_PRODUCTS: Final = 3
@@ -84,7 +84,7 @@ EMULATED_JOIN: Final = 6000
 MEASURED: Final = 1.25
 
 
-class _Operand(NamedTuple):
+class _StagedOperand(NamedTuple):
     """An operand's k tile: lines of it in memory, bytes of each, and how it is copied and loaded."""
 
     lines: int
@@ -112,7 +112,7 @@ class _Operand(NamedTuple):
         return self.side * MATRIX_CLOCKS
 
 
-def _operands(config: Config, problem: Problem) -> tuple[_Operand, _Operand]:
+def _operands(config: Config, problem: Problem) -> tuple[_StagedOperand, _StagedOperand]:
     """Both operands."""
     narrow, bk, found = _narrow(config, problem), config["BK"], []
     for operand, side, own, stored in (
@@ -122,7 +122,7 @@ def _operands(config: Config, problem: Problem) -> tuple[_Operand, _Operand]:
         k_major = stored or config["PACK_K"] & operand > 0
         lines, length = (side, bk) if k_major else (bk, side)
         realign = config["REALIGN"] & operand > 0
-        found.append(_Operand(lines, length * problem.itemsize, own, k_major, realign, narrow & operand > 0))
+        found.append(_StagedOperand(lines, length * problem.itemsize, own, k_major, realign, narrow & operand > 0))
     return found[0], found[1]
 
 
@@ -152,8 +152,9 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     pieces = sum(each.pieces(own) for each in operands if not each.narrow)
     begun = TILE_CLOCKS + together * filled + PIECE_CLOCKS * pieces * broken
     slices = SLICE_CLOCKS * (config["SLICE_K"] - 1) * area / WARP
-    each_block = BLOCK_CLOCKS + STORE_CLOCKS * _stores(config, problem) + slices
-    return waves * (begun + count * k_tile) + busy * each_block + _joined(config, problem)
+    ends = busy * (STORE_CLOCKS * _stores(config, problem) + slices) + _joined(config, problem)
+    first = BEGUN_CLOCKS * min(blocks(config, problem) * config["SPLIT_K"], device.limits.sms)
+    return first + waves * (begun + count * k_tile) + ends
 
 
 def _turns(config: Config, problem: Problem, device: Device, taken: int) -> tuple[int, int]:
@@ -162,7 +163,7 @@ def _turns(config: Config, problem: Problem, device: Device, taken: int) -> tupl
     return turns(device.limits, grid, threads(config), shared_bytes(config, problem), taken)
 
 
-def _alone(config: Config, problem: Problem, operands: tuple[_Operand, _Operand]) -> float:
+def _alone(config: Config, problem: Problem, operands: tuple[_StagedOperand, _StagedOperand]) -> float:
     """Clocks of a k tile that a block's threads take if they are alone."""
     own = threads(config)
     steps = k_steps(config, problem) * (STEP_CLOCKS + MMA_CLOCKS * config["WM"] * config["WN"] / MMA_AREA)
@@ -175,7 +176,7 @@ def _alone(config: Config, problem: Problem, operands: tuple[_Operand, _Operand]
     )
 
 
-def _issued(config: Config, problem: Problem, operands: tuple[_Operand, _Operand]) -> float:
+def _issued(config: Config, problem: Problem, operands: tuple[_StagedOperand, _StagedOperand]) -> float:
     """Clocks of an SM in which a block's loads from shared memory and its copies are issued, for a k tile."""
     warp_steps = slice_threads(config) // WARP * config["BK"] * problem.itemsize / STEP_BYTES
     loads = warp_steps * sum(each.loads(problem.itemsize) for each in operands)

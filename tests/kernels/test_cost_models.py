@@ -25,12 +25,12 @@ ROOT: Final = Path(__file__).parent.parent.parent
 ENOUGH: Final = 8  # configs of a problem among which a pick says something
 # The most that the pick takes of the fastest config's time, in the geometric mean; and the estimates' median error.
 BOUNDS: Final = {
-    "tensor_core": (1.09, 0.15),
+    "tensor_core": (1.06, 0.1),
     "pipelined": (1.05, 0.15),
     "double_tensor": (1.09, 0.1),
     "double_hopper": (1.05, 0.1),
     "rank_k": (1.08, 0.15),
-    "direct_tensor": (1.06, 0.1),
+    "direct_tensor": (1.05, 0.1),
     "direct_double": (1.06, 0.1),
     "hopper": (1.05, 0.15),
     "gemv": (1.05, 0.15),
