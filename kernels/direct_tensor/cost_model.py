@@ -98,7 +98,7 @@ def _issued(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], writ
 
 
 def _waits(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], writes: _Writes) -> float:
-    """Clocks that a warp waits: no instruction is fetched before the one ahead of it, and each but once or so."""
+    """Clocks that a warp waits: for what it loads, and for instructions, most of which it runs but once."""
     bm, slices, times = config["BM"], config["SLICE_K"], passes(config, problem)
     halves = WORD // problem.itemsize
     element = WAIT_HALF if halves > 1 else WAIT_WORD
