@@ -26,9 +26,10 @@ from kernels.space import Config
 # untuned choice but for kernels without a pipeline; a C of so few rows or columns is read as fast whatever its length.
 READ_BYTES: Final = 40 * 10**6
 FEWEST: Final = 2
-# What its estimate may be of skinny's, and of hopper's where much is read.
-CLOSE: Final = 1.05
+# What its estimate may be of skinny's, of hopper's where much is read, and of direct_tensor's.
+CLOSE: Final = 1.25
 FAR: Final = 0.75
+CLOSER: Final = 0.85
 
 
 @lru_cache(1024)
@@ -49,7 +50,7 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     own = seconds(_default(problem, device), problem, device)
     if DIRECT_DOUBLE.covers(problem, device):
         return own <= direct_double_seconds(problem, device)
-    if DIRECT_TENSOR.covers(problem, device) and own > direct_seconds(problem, device):
+    if DIRECT_TENSOR.covers(problem, device) and own > CLOSER * direct_seconds(problem, device):
         return False
     if problem.batch * problem.k * long * problem.itemsize * short <= READ_BYTES:
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, log2
 from typing import Final
 
 from kernels.device import Device
@@ -20,30 +20,35 @@ from kernels.gemv.plan import (
     warps_of_k,
 )
 from kernels.problem import Problem
-from kernels.rules import CLUSTERED_SMS, blocks
+from kernels.rules import CLUSTERED_SMS, FLOAT_BYTES, WARP, blocks, real_bytes
 from kernels.space import Config
 
-# Seconds: of a launch whose loads are all in flight together, of loads that wait for others, of a wave of blocks, of
-# warps and of a cluster's blocks that add up their sums, and of each of a thread's sums.
-LAUNCH: Final = 1.65e-6
-ROUND: Final = 0.42e-6
-WAVE: Final = 2.6e-6
-JOINED_WARPS: Final = 0.27e-6
-JOINED_BLOCKS: Final = 0.4e-6
-SUM: Final = 0.021e-6
+# Fitted, as benchmarks/kernels/fit.py does, to 845 times of 93 shapes on an H200. Seconds: of a launch whose loads are
+# all in flight together, of loads that wait for others, of a wave of blocks, of each warp of a block, which begin and
+# meet one after another, of a cluster's blocks that add up their sums, and of each word of sums that is written or
+# added to another lane's.
+LAUNCH: Final = 1.4e-6
+ROUND: Final = 3.8e-7
+WAVE: Final = 1.1e-6
+STARTED: Final = 3.1e-8
+JOINED_BLOCKS: Final = 6.3e-7
+SUM: Final = 5e-9
+# Seconds of a thread for each load and each product, which it issues one after another.
+ALONE_LOAD: Final = 3.6e-9
+ALONE_PRODUCT: Final = 1.2e-9
 # Instructions of a load of the long operand and of one of the short, and of each product and each element, as they are
 # issued: a warp's in a cycle of each of an SM's four parts.
-LOAD: Final = 9.9
-LOAD_SHORT: Final = 3.5
-PRODUCT: Final = 2.2
-ELEMENT: Final = 2.4
+LOAD: Final = 2.4
+LOAD_SHORT: Final = 3.3
+PRODUCT: Final = 0.41
+ELEMENT: Final = 5.5
 # What both operands seem to be read at, of memory's bandwidth, as some of them is in the cache; what one SM gets of
 # that where others are done, beside an equal share; and what the caches send all blocks at.
-OF_BANDWIDTH: Final = 1.26
-OF_ONE: Final = 2.0
-OF_CACHE: Final = 5.0
+OF_BANDWIDTH: Final = 1.3
+OF_ONE: Final = 3.5
+OF_CACHE: Final = 3.4
 # What takes no longest costs so much of its time.
-BESIDE: Final = 0.45
+BESIDE: Final = 0.39
 # What an SM holds at once, if its limits are not known.
 HELD: Final = 2
 
@@ -58,11 +63,24 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
         _reading(config, problem, device),
         sent / (device.limits.bandwidth * OF_CACHE),
         _issuing(config, problem, device) * rounds * config["UNROLL"],
-        waves * (rounds - 1) * ROUND + (waves - 1) * WAVE,
+        waves * ((rounds - 1) * ROUND + rounds * _alone(config, problem)) + (waves - 1) * WAVE,
     )
-    meeting = JOINED_WARPS * (warps_of_k(config, problem) > 1) + JOINED_BLOCKS * (clusters > 1)
-    meeting += SUM * short_side(config) * config["EACH_LONG"]
+    meeting = STARTED * threads(config) / WARP + JOINED_BLOCKS * (clusters > 1) + SUM * _sums(config, problem)
     return LAUNCH + meeting + (1 - BESIDE) * max(parts) + BESIDE * sum(parts)
+
+
+def _sums(config: Config, problem: Problem) -> float:
+    """Words of sums that a thread writes, and that it adds to other lanes' before it does and afterwards."""
+    words, warps = real_bytes(problem) / FLOAT_BYTES, warps_of_k(config, problem)
+    own, lanes = short_side(config) * config["EACH_LONG"], config["SLICE_K"] // warps
+    taken = ceil(config["BM"] * config["BN"] * warps / threads(config))
+    return words * (own * (1 + log2(lanes)) + taken * (1 + log2(warps)))
+
+
+def _alone(config: Config, problem: Problem) -> float:
+    """Seconds in which a thread issues its loads and products of a round, however few others there are."""
+    own, each = loads(config, problem) + loads_short(config, problem), config["EACH_LONG"] * short_side(config)
+    return config["UNROLL"] * (ALONE_LOAD * own + ALONE_PRODUCT * each * depth(config, problem))
 
 
 def _reading(config: Config, problem: Problem, device: Device) -> float:

@@ -13,13 +13,14 @@ from kernels.pipelined.cost_model import seconds
 from kernels.pipelined.plan import SPLIT_K_REDUCE, plan
 from kernels.pipelined.space import SPACE, STAGED_TILE, is_ragged
 from kernels.problem import Problem
+from kernels.register_tiled import untuned_seconds as register_tiled_seconds
 from kernels.register_tiled.space import SPLITS
 from kernels.space import Config
 from kernels.stream_k import SMS
 
-# Of C: fewer are too few tiles, where k is no longer than what is not sliced.
+# Of C: of no more, or with a side shorter than a tile's, register_tiled may be faster.
 SMALL_C: Final = 2**16
-NOT_SLICED: Final = 512
+LEAST_SIDE: Final = 32
 # What defaults are chosen from, and seeds of a search: BM, BN, TM, TN, WN, BK, STAGES, SLICE_K. Those that are fastest
 # where products fill a GPU, and those that the model has fastest for 158 drawn problems, the fewest within a hundredth
 # of the best; of 256 threads at most, as it has more of them too fast.
@@ -103,9 +104,19 @@ def _tiles(shape: dict[str, int], problem: Problem) -> int:
     return -(-problem.m // shape["BM"]) * -(-problem.n // shape["BN"]) * problem.batch
 
 
-def _preferred_untuned(problem: Problem, _: Device) -> bool:
-    """Whether its tiles fill a GPU, or slices of k do: at 256 cubed register_tiled's take 0.7 of the time."""
-    return problem.m * problem.n * problem.batch > SMALL_C or problem.k > NOT_SLICED
+def untuned_seconds(problem: Problem, device: Device) -> float:
+    """Estimated seconds of the default."""
+    return seconds(_default(problem, device), problem, device)
+
+
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
+    """Whether C is large and no side short, or this is estimated to be faster than register_tiled.
+
+    That has smaller tiles, and a slice of k for each of a block's teams: at 256 cubed it takes 0.7 of the time.
+    """
+    if problem.m * problem.n * problem.batch > SMALL_C and min(problem.m, problem.n) >= LEAST_SIDE:
+        return True
+    return untuned_seconds(problem, device) <= register_tiled_seconds(problem, device)
 
 
 PIPELINED: Final = Kernel(

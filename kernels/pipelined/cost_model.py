@@ -17,35 +17,40 @@ from kernels.stream_k import stream_k_schedule
 
 # FMAs of an SM in a clock.
 FMAS: Final = 128
-# Fitted, as benchmarks/kernels/fit.py does, to 1,130 times of 70 shapes on an H200: seconds of a launch, of one
+# Fitted, as benchmarks/kernels/fit.py does, to 1,692 times of 144 shapes on an H200: seconds of a launch, of one
 # that reduces and of one that packs; and the shares of memory's bandwidth that traffic seems to have.
-LAUNCH: Final = 1e-6
-REDUCING: Final = 1.3e-6
-PACKING: Final = 1.4e-6
+LAUNCH: Final = 1.5e-6
+REDUCING: Final = 1.5e-6
+PACKING: Final = 4.8e-6
 OF_BANDWIDTH: Final = 2.5
-OF_BANDWIDTH_SUMS: Final = 0.63
+OF_BANDWIDTH_SUMS: Final = 0.86
 OF_BANDWIDTH_PACKING: Final = 1.1
 # Clocks of a k tile that a block waits: for copies, shared by the stages ahead, for a thread's own copies, and for each
 # FMA of a thread.
-WAIT_CLOCKS: Final = 124
-OWN_COPY_CLOCKS: Final = 7.3
-FMA_CLOCKS: Final = 0.77
+WAIT_CLOCKS: Final = 109
+OWN_COPY_CLOCKS: Final = 7.8
+FMA_CLOCKS: Final = 0.72
 # Clocks of an SM for each element of a step that a warp loads, and each of its copies; and the exponent p of the p-norm
 # of these and of products, which overlap but for the end.
 LOAD_CLOCKS: Final = 0.6
-COPY_CLOCKS: Final = 0.8
+COPY_CLOCKS: Final = 1.4
 # Clocks of an SM in which a warp's copy of single elements of B, which are turned on their way, is issued in place of
 # products.
-TURNED_CLOCKS: Final = 3.0
+TURNED_CLOCKS: Final = 3.9
 SHARP: Final = 6
+BLUNT: Final = 1.5
 # Of memory's bandwidth, what the cache has for the blocks of all SMs.
-OF_BANDWIDTH_CACHE: Final = 0.85
-# Clocks of a tile before its first product and after its last one; of a warp's stores of C, what it takes through
-# shared memory, and what each further slice does.
-TILE_CLOCKS: Final = 1750
-STORE_CLOCKS: Final = 9.8
-STAGED_CLOCKS: Final = 7.1
-SLICE_CLOCKS: Final = 8.2
+OF_BANDWIDTH_CACHE: Final = 0.89
+# Clocks of a tile before its first product and after its last one; of a warp's stores of C, for each of the lines that
+# it has open at once, in parts that are to be merged, what it takes through shared memory, and what each further slice
+# does.
+TILE_CLOCKS: Final = 915
+STORE_CLOCKS: Final = 7.6
+LINE_CLOCKS: Final = 0.83
+STAGED_CLOCKS: Final = 9.8
+SLICE_CLOCKS: Final = 6.5
+# Columns that a thread has side by side.
+RUN: Final = 4
 # Registers beside the least that a thread has without spilling.
 MORE_REGISTERS: Final = 10
 
@@ -58,7 +63,9 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     clocks = loop + parts * _tile_clocks(config, problem, found)
     packing = PACKING + 2 * packed_bytes(problem) / (OF_BANDWIDTH_PACKING * bandwidth) if config["PACK_MN"] else 0
     reducing = REDUCING * (config["SPLIT_K"] > 1) + partials / (OF_BANDWIDTH_SUMS * bandwidth)
-    return LAUNCH + clocks / CLOCK + problem.bytes / (OF_BANDWIDTH * bandwidth) + packing + reducing
+    streamed = problem.bytes / (OF_BANDWIDTH * bandwidth)
+    together: float = ((clocks / CLOCK) ** BLUNT + streamed**BLUNT) ** (1 / BLUNT)
+    return LAUNCH + together + packing + reducing
 
 
 def _shares(config: Config, problem: Problem, device: Device) -> tuple[float, float, tuple[int, int], float]:
@@ -105,5 +112,7 @@ def _tile_clocks(config: Config, problem: Problem, found: tuple[int, int]) -> fl
     busy, waves = found
     single = is_c_ragged(problem) and not config["STAGE_C"]
     together = 1 if single else VECTOR_BYTES // problem.itemsize
-    each = STORE_CLOCKS / together + STAGED_CLOCKS * config["STAGE_C"] + SLICE_CLOCKS * (config["SLICE_K"] - 1)
+    lines = 0 if config["STAGE_C"] else WARP * config["TN"] / config["WN"] * config["TN"] / RUN
+    each = (STORE_CLOCKS + LINE_CLOCKS * lines) / together + STAGED_CLOCKS * config["STAGE_C"]
+    each += SLICE_CLOCKS * (config["SLICE_K"] - 1)
     return waves * TILE_CLOCKS + busy * each * config["BM"] * config["BN"] / WARP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from kernels.device import Device
@@ -13,12 +14,13 @@ from kernels.double_hopper import least_seconds as tiled_seconds
 from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.kernel import Kernel, Sizes
 from kernels.pipelined import PIPELINED
-from kernels.pipelined.cost_model import seconds as pipelined_seconds
+from kernels.pipelined import untuned_seconds as pipelined_seconds
 from kernels.problem import Problem
 from kernels.rank_k.cost_model import seconds
 from kernels.rank_k.plan import plan
 from kernels.rank_k.space import DEPTHS, SPACE, widest_run
-from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, blocks, depth, real_bytes
+from kernels.register_tiled import untuned_seconds as register_tiled_seconds
+from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, depth, real_bytes
 from kernels.space import Config
 from kernels.tall import TALL
 
@@ -26,19 +28,19 @@ from kernels.tall import TALL
 DEEPEST: Final = DEPTHS[-1]
 SHORT: Final = 32
 LARGE: Final = 800_000
-# How much longer than double_tensor's and double_hopper's its estimate may be, and than pipelined's: of ten drawn
-# shapes with a large C of float32 pipelined takes 1.4 times its estimate in the mean, this kernel 0.95 times its own.
+# How much longer than double_tensor's and double_hopper's its estimate may be; and than pipelined's and
+# register_tiled's, where k is short or not.
 CLOSE: Final = 1.1
-CLOSE_TO_PIPELINED: Final = 1.2
+CLOSE_SHORT: Final = 1.2
+CLOSE_LONG: Final = 1.05
 # How many times its estimate direct_tensor's is to be at least.
 CLOSER: Final = 1.05
+SURELY: Final = 1.12
 # Elements of a C that a batch has many of, of which a tile would be mostly past the edge, unless a side is longer.
 SMALL: Final = 128 * 128
 LONG_SIDE: Final = 128
 # cp.async came with sm_80 (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
 COPIES_SINCE: Final = 80
-# What a tile may have past C's edges, beside the tile that has least.
-WASTE: Final = 1.25
 # From this k on there is enough to multiply for larger tiles to pay.
 DEEP: Final = 32
 # What defaults are chosen from, largest first: BM, BN, TM, TN and LANES_N, where C's rows are aligned to 16 bytes of
@@ -63,14 +65,11 @@ _RAGGED: Final = (
 _LARGEST: Final = 64 * 128
 
 
+@lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
-    """The largest tile of which each SM has one, among those with little past C's edges; else the smallest of them."""
+    """Of what defaults are chosen from, the legal config of the least seconds."""
     legal = [each for each in _configs(problem) if SPACE.refusal(each, problem, device) is None]
-    if not legal:
-        return SPACE.first_legal(problem, device)
-    covered = {each: blocks(each, problem) * each["BM"] * each["BN"] for each in legal}
-    good = [each for each in legal if covered[each] <= WASTE * min(covered.values())]
-    return next((each for each in good if blocks(each, problem) >= device.limits.sms), good[-1])
+    return min(legal, key=lambda each: seconds(each, problem, device)) if legal else SPACE.first_legal(problem, device)
 
 
 def _configs(problem: Problem) -> list[Config]:
@@ -89,9 +88,9 @@ def _configs(problem: Problem) -> list[Config]:
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether k is short, and writing C takes most of the time; where tensor cores multiply, by estimates."""
     if DIRECT_TENSOR.covers(problem, device):
-        return problem.k <= SHORT and CLOSER * _untuned_seconds(problem, device) <= direct_seconds(problem, device)
-    if problem.itemsize == FLOAT_BYTES and problem.m * problem.n > LARGE:
-        return _preferred_for_large(problem, device)
+        return problem.k <= SHORT and SURELY * _untuned_seconds(problem, device) <= direct_seconds(problem, device)
+    if problem.itemsize == FLOAT_BYTES and (problem.k > SHORT or problem.m * problem.n > LARGE):
+        return _is_fastest_of_float32(problem, device)
     if problem.k > SHORT or not _fills_tiles(problem):
         return False
     own = _untuned_seconds(problem, device)
@@ -102,17 +101,17 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     return own <= CLOSE * tiled_seconds(problem, device)
 
 
-def _preferred_for_large(problem: Problem, device: Device) -> bool:
-    """Whether neither tall, which the longest C of float32 is for, nor pipelined is the faster one for a large C.
+def _is_fastest_of_float32(problem: Problem, device: Device) -> bool:
+    """Whether neither tall, which the longest C of float32 is for, nor what has tiles and pipelines is the faster one.
 
     Of 131072x64x64 and 262144x16x32 tall takes 0.82 and 0.69 of the time on an H200.
     """
     if TALL.covers(problem, device) and TALL.preferred_untuned(problem, device):
         return False
     if not PIPELINED.covers(problem, device):
-        return True
-    other = pipelined_seconds(PIPELINED.default(problem, device), problem, device)
-    return _untuned_seconds(problem, device) <= CLOSE_TO_PIPELINED * other
+        return problem.k <= SHORT
+    other = min(pipelined_seconds(problem, device), register_tiled_seconds(problem, device))
+    return _untuned_seconds(problem, device) <= (CLOSE_SHORT if problem.k <= SHORT else CLOSE_LONG) * other
 
 
 def _untuned_seconds(problem: Problem, device: Device) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from math import fsum, sqrt
+from math import gcd
 from typing import Final
 
-from kernels.cost_model import CLOCK, moved_bytes, turns
+from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
 from kernels.packing import HALF_BYTES, A, B, ragged
 from kernels.problem import Problem
@@ -15,43 +15,46 @@ from kernels.space import Config
 
 # float32 FMAs of an SM in a clock.
 FMAS: Final = 128
-# Fitted, as benchmarks/kernels/fit.py does, to 1,479 times of 127 shapes on an H200: seconds of a launch, and the share
-# of memory's bandwidth that operands and stored sectors have.
-LAUNCH: Final = 1.88e-06
-OF_BANDWIDTH: Final = 0.669
-# Clocks that a block waits: of each k, each FMA of a thread, each of its copies and each of its stores.
-K_CLOCKS: Final = 21.6
-FMA_CLOCKS: Final = 1.21
-COPY_CLOCKS: Final = 21.6
-STORE_CLOCKS: Final = 8.88
+# Fitted, as benchmarks/kernels/fit.py does, to 1,862 times of 184 shapes on an H200: seconds of a launch, and the share
+# of memory's bandwidth that traffic seems to have.
+LAUNCH: Final = 1.9e-6
+OF_BANDWIDTH: Final = 0.84
+# Bytes of traffic that a sector costs which is written in part: caches read or merge the rest of it.
+SECTOR_BYTES: Final = 32
+BLUNT: Final = 1.5
+PARTIAL_BYTES: Final = 20
+# Clocks that a block waits: of each k, each FMA of a thread and each of its copies, more where elements are of 2 bytes,
+# which cp.async does not copy.
+K_CLOCKS: Final = 17
+FMA_CLOCKS: Final = 0.61
+COPY_CLOCKS: Final = 20
+HALF_COPY_CLOCKS: Final = 72
 # Clocks of an SM: for each FMA of all its threads, and each load of an element, copy and store of a warp; more where a
 # store rounds to 16 bits.
-ISSUED_FMA: Final = 1.24
-ISSUED_LOAD: Final = 0.354
-ISSUED_COPY: Final = 4.29
-ISSUED_STORE: Final = 1.46
-ROUNDED_STORE: Final = 8.21
+ISSUED_FMA: Final = 0.71
+ISSUED_LOAD: Final = 0.43
+ISSUED_COPY: Final = 1
+ISSUED_STORE: Final = 1.6
+ROUNDED_STORE: Final = 2.7
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch."""
     limits, grid = device.limits, blocks(config, problem)
     busy, waves = turns(limits, grid, threads(config), shared_bytes(config, problem), registers(config, problem))
-    issued, waited = busy * _issued(config, problem), waves * _waits(config, problem)
-    run = config["LANES_N"] * config["RUN_N"] * problem.itemsize
-    moved = moved_bytes(run, problem) / (OF_BANDWIDTH * limits.bandwidth)
-    return LAUNCH + _overlapping((issued / CLOCK, waited / CLOCK, moved), waves)
+    waits = _waits(config, problem)
+    issued = (busy * _issued(config, problem) + (waves - 1) * waits) / CLOCK
+    moved = problem.bytes + PARTIAL_BYTES * _partial_sectors(config, problem)
+    streamed = moved / (OF_BANDWIDTH * limits.bandwidth)
+    together: float = (issued**BLUNT + streamed**BLUNT) ** (1 / BLUNT)
+    return LAUNCH + waits / CLOCK + together
 
 
-def _overlapping(parts: tuple[float, ...], waves: int) -> float:
-    """Seconds of parts that overlap the more, the more waves there are.
-
-    The blocks of one wave load, multiply and store at the same time: the root of the sum of squares. Those of many are
-    each elsewhere, and the longest part is nearly all that counts.
-    """
-    power, longest = 1 + sqrt(waves), max(parts)
-    norm: float = fsum((each / longest) ** power for each in parts) ** (1 / power)
-    return longest * norm
+def _partial_sectors(config: Config, problem: Problem) -> float:
+    """Sectors of C that a warp's store writes in part: both ends of what it has of each row, unless rows are whole."""
+    elements = problem.batch * problem.m * problem.n
+    whole = gcd(problem.n * problem.itemsize, SECTOR_BYTES) / SECTOR_BYTES
+    return 2 * (1 - whole) * elements / (config["LANES_N"] * config["RUN_N"])
 
 
 def _issued(config: Config, problem: Problem) -> float:
@@ -67,9 +70,10 @@ def _issued(config: Config, problem: Problem) -> float:
 def _waits(config: Config, problem: Problem) -> float:
     """Clocks that a block waits if it is alone."""
     own, words = config["TM"] * config["TN"], real_bytes(problem) / FLOAT_BYTES
-    copies = COPY_CLOCKS * _copies(config, problem) * WARP / threads(config)
+    each = COPY_CLOCKS + HALF_COPY_CLOCKS * (problem.itemsize == HALF_BYTES)
+    copies = each * _copies(config, problem) * WARP / threads(config)
     products = FMA_CLOCKS * own * problem.k * words
-    return K_CLOCKS * config["BK"] + products + copies + STORE_CLOCKS * own / config["RUN_N"]
+    return K_CLOCKS * config["BK"] + products + copies
 
 
 def _copies(config: Config, problem: Problem) -> float:

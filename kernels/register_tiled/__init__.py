@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from kernels.cost_model import lightest
@@ -9,6 +10,7 @@ from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.packing import PACK_MN_MAJOR
 from kernels.problem import Problem
+from kernels.register_tiled.cost_model import seconds
 from kernels.register_tiled.plan import BUFFERED, plan
 from kernels.register_tiled.space import BUSY_THREADS, COPIES_SINCE, SPACE, SPLITS
 from kernels.space import Config
@@ -87,6 +89,12 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
         for bk in (max(shape["BK"], 16 * team) if team > 1 else shape["BK"],)
         for packed in (1, 0)
     ]
+
+
+@lru_cache(1024)
+def untuned_seconds(problem: Problem, device: Device) -> float:
+    """Estimated seconds of the default, of float32 on CUDA."""
+    return seconds(_default(problem, device), problem, device)
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:

@@ -10,8 +10,10 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.kernel import Kernel, Sizes
-from kernels.packing import A, B, ragged
+from kernels.pipelined import PIPELINED
+from kernels.pipelined import untuned_seconds as pipelined_seconds
 from kernels.problem import Problem
+from kernels.register_tiled import untuned_seconds as register_tiled_seconds
 from kernels.rules import covering_tile
 from kernels.skinny.cost_model import seconds
 from kernels.skinny.plan import SHORT_SIDES, has_ring, plan, vector
@@ -20,15 +22,9 @@ from kernels.space import Config
 
 # This kernel suits a C whose short side is no longer.
 SUITED: Final = 32
-# Where the short side is longer, and there is pipelined, that is faster.
-SHORT: Final = 16
-PIPELINED_SINCE: Final = 80
-# Bytes of a long operand below which others are faster untuned, but for so few rows or columns and a k above this,
-# which depends on whether its rows are multiples of 16 bytes.
-LONG_BYTES: Final = 16 * 2**20
-FEW: Final = 8
-SHORT_K: Final = 128
-SHORT_K_RAGGED: Final = 1024
+# What its estimate may be of pipelined's and register_tiled's, which are the safer ones, above all of batches.
+SURELY: Final = 0.9
+OF_BATCH: Final = 0.8
 # Elements of A from which it is faster than naive and tiled on a processor, for a C of one column, A or B transposed.
 LARGE_A: Final = 2**19
 # Elements of a phase of the short operand, and of k.
@@ -62,10 +58,8 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether no pipelined is there, or this is faster: past 16 that takes 0.7 to 0.9 of the time, or as long (nt).
+    """Whether no pipelined is there, or both that and register_tiled are estimated to be surely slower.
 
-    Where the long operand is small, register_tiled and pipelined are as soon through with it: an H200 takes 2.2 to
-    3 us for a k of 76 to 128 there, and 4 to 7 here; with ragged rows 0.5 to 0.7 of the time up to a k of 1000.
     On a processor naive and tiled are faster, but for a C of one column and a large A.
     """
     if device.platform == "opencl":
@@ -73,12 +67,10 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
         return is_column and problem.m * problem.k >= LARGE_A
     if not has_ring(problem):  # the rungs of tensor cores are above
         return True
-    short = min(problem.m, problem.n)
-    rivalled = device.platform == "cuda" and device.capability >= PIPELINED_SINCE and problem.dtype == "float32"
-    is_long = problem.batch * problem.k * max(problem.m, problem.n) * problem.itemsize >= LONG_BYTES
-    long_is_ragged = bool(ragged(problem) & (A if problem.m >= problem.n else B))
-    least = SHORT_K_RAGGED if long_is_ragged else SHORT_K
-    return not rivalled or (short <= SHORT if is_long else short <= FEW and problem.k > least)
+    if not PIPELINED.covers(problem, device):
+        return True
+    other = min(pipelined_seconds(problem, device), register_tiled_seconds(problem, device))
+    return seconds(_default(problem, device), problem, device) <= (SURELY if problem.batch == 1 else OF_BATCH) * other
 
 
 SKINNY: Final = Kernel(

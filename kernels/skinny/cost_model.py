@@ -8,12 +8,13 @@ from typing import Final
 from kernels.cost_model import CLOCK
 from kernels.device import Device
 from kernels.problem import Problem
-from kernels.rules import VECTOR_BYTES, blocks
+from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, blocks
 from kernels.skinny.plan import (
     accumulator_packs,
     bytes_in_flight,
     coalesced_bytes,
     each_long,
+    has_ring,
     is_long_by_k,
     k_in_flight,
     k_step,
@@ -26,40 +27,43 @@ from kernels.skinny.plan import (
 )
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 561 times of 62 shapes on an H200. Seconds: first loads and last stores
+# Fitted, as benchmarks/kernels/fit.py does, to 827 times of 120 shapes on an H200. Seconds: first loads and last stores
 # of the blocks that run at once, what sums of slices take to the cache and back, once or twice, an access to shared
 # memory that waits for none before it, and one in its turn.
-STARTING: Final = 2.7e-6
-LEAVING: Final = 1.5e-6
-MEETING: Final = 0.87e-9
-TAKING: Final = 7.4e-9
+STARTING: Final = 1.9e-6
+LEAVING: Final = 1.4e-6
+MEETING: Final = 9.1e-10
+TAKING: Final = 5.2e-9
 # Of what memory gives, one SM gets so much, and of all SMs so many get all.
-ONE_GETS: Final = 0.0165
-BUSY: Final = 0.36
-# The cache gives so much more than memory, and memory gives so much where less than a whole line is read at once.
-# Memory is kept half as busy as it can be by so many bytes under way on an SM.
-CACHE: Final = 5
-PARTS: Final = 0.59
-HALF_BUSY: Final = 9000
+ONE_GETS: Final = 0.011
+BUSY: Final = 0.27
+# Memory gives so much where less than a whole line is read at once. It is kept half as busy as it can be by so many
+# bytes under way on an SM.
+PARTS: Final = 0.65
+HALF_BUSY: Final = 3510
 LINE_BYTES: Final = 128
 SECTOR_BYTES: Final = 32
-# Instructions of a step beside FMAs: one for each pack of either operand that is read, so many for each pack that is
-# copied, and in all. So many warps of a scheduler issue half of what they could. What is not the longest costs so much.
-COPYING: Final = 20
-AROUND: Final = 23
-HALF_ISSUED: Final = 0.057
-BESIDE: Final = 0.14
-# Clocks that a thread takes for a step, and in it for each product and each load, however few others there are.
-STEP_CLOCKS: Final = 15
-FMA_CLOCKS: Final = 0.95
-LOAD_CLOCKS: Final = 3.2
+# Instructions of a step beside FMAs: one for each pack of either operand that is read, so many for each copy of the
+# long operand and of the short one, for each product where elements are converted, and in all. So many warps of a
+# scheduler issue half of what they could. What is not the longest costs so much.
+COPYING: Final = 13
+SHORT_COPYING: Final = 28
+CONVERTED: Final = 3.3
+AROUND: Final = 7.1
+HALF_ISSUED: Final = 0.041
+BESIDE: Final = 0.24
+# Clocks that a thread takes for each copy of the first k tile of the short operand, for a step, and in it for each
+# product and each load, however few others there are.
+FILL_CLOCKS: Final = 48
+STEP_CLOCKS: Final = 4.1
+FMA_CLOCKS: Final = 1.3
+LOAD_CLOCKS: Final = 8.6
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
-    """Estimated seconds of a launch: bytes of memory and cache, instructions, and the reduction of split k."""
+    """Estimated seconds of a launch: bytes of memory, instructions, and the reduction of split k."""
     limits, planned, size = device.limits, plan(config, problem), problem.itemsize
     reads = problem.batch * problem.k * size * max(problem.m, problem.n)
-    moved = reads + blocks(config, problem) * short_side(config) * problem.k * size + 2 * planned.workspace_bytes
     at_once = min(max(planned.grid / max(limits.sms, 1), 1), config["MIN_BLOCKS"])
     together = coalesced_bytes(config, problem) / loads_of_vector(config, problem)
     bandwidth = limits.bandwidth * (1 if together >= LINE_BYTES else PARTS) / _sectors(config, problem, together)
@@ -70,20 +74,21 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     starting = STARTING * waves
     parts = (
         reads / bandwidth * (1 + HALF_BUSY / ahead),
-        moved / (limits.bandwidth * CACHE),
         _issuing(config, problem, device, at_once, planned.grid),
     )
     splits, fan, _ = planned.scalars
     starting += waves * _alone(config, problem, splits) / CLOCK
-    return starting + _ending(config, problem, device, splits, fan) + (1 - BESIDE) * max(parts) + BESIDE * sum(parts)
+    ending = _ending(config, problem, device, splits, fan, waves)
+    return starting + ending + (1 - BESIDE) * max(parts) + BESIDE * sum(parts)
 
 
 def _issuing(config: Config, problem: Problem, device: Device, at_once: float, grid: int) -> float:
     """Seconds of issuing all instructions of a grid."""
     limits, short, each = device.limits, short_side(config), each_long(config)
     products = short * each * vector(problem)
-    copying = COPYING * loads_of_vector(config, problem)
-    fraction = products / (products + short + (1 + copying) * each + AROUND)
+    copying = COPYING * loads_of_vector(config, problem) + SHORT_COPYING * _short_copies(config, problem) / each
+    converted = 0 if has_ring(problem) else CONVERTED * products
+    fraction = products / (products + converted + short + (1 + copying) * each + AROUND)
     warps = at_once * threads(config) / 128
     sms = max(limits.sms, 1)
     busy = grid / (sms * ceil(grid / sms))
@@ -94,6 +99,14 @@ def _issuing(config: Config, problem: Problem, device: Device, at_once: float, g
     return 2 * blocks(config, problem) * short * long_side(config) * depth / peak
 
 
+def _short_copies(config: Config, problem: Problem) -> float:
+    """Copies of the short operand that a thread makes for a step: of a vector where both operands' lie along k."""
+    by_k = not problem.trans_a if config["BM"] < config["BN"] else problem.trans_b
+    wide = by_k and problem.k % vector(problem) == 0 and problem.itemsize >= FLOAT_BYTES
+    each = short_side(config) * each_long(config) / long_side(config)
+    return each if wide else each * vector(problem)
+
+
 def _sectors(config: Config, problem: Problem, together: float) -> float:
     """Sectors that are read for each one's bytes: pieces of ragged rows across k touch one more, used by no other."""
     if is_long_by_k(config, problem) or loads_of_vector(config, problem) == 1:
@@ -101,19 +114,20 @@ def _sectors(config: Config, problem: Problem, together: float) -> float:
     return 1 + (SECTOR_BYTES - problem.itemsize) / together
 
 
-def _ending(config: Config, problem: Problem, device: Device, splits: int, fan: int) -> float:
+def _ending(config: Config, problem: Problem, device: Device, splits: int, fan: int, waves: int) -> float:
     """Seconds in which sums of a block's threads, and of slices of k, come together."""
     packs = accumulator_packs(config, problem)
     given = short_side(config) * each_long(config) * threads(config) / 32 * config["MIN_BLOCKS"]
-    joining = MEETING * given + TAKING * packs * vector(problem) * config["SLICE_K"]
+    joining = waves * (MEETING * given + TAKING * packs * vector(problem) * config["SLICE_K"])
     left = packs * threads(config) * VECTOR_BYTES * (min(splits, fan) + -(-splits // fan))
     return joining + (splits > 1) * (LEAVING * (1 + (splits > fan)) + left / (device.limits.bandwidth * ONE_GETS))
 
 
 def _alone(config: Config, problem: Problem, splits: int) -> float:
-    """Clocks that a thread takes for its steps along k if it is alone."""
+    """Clocks that a thread takes for its first k tile and its steps along k if it is alone."""
     own = each_long(config)
     steps = ceil(problem.k / (splits * k_step(config, problem)))
     loads = own * loads_of_vector(config, problem)
     products = short_side(config) * own * vector(problem)
-    return steps * (STEP_CLOCKS + FMA_CLOCKS * products + LOAD_CLOCKS * loads)
+    first = min(config["BK"] / k_step(config, problem), steps) * _short_copies(config, problem)
+    return FILL_CLOCKS * first + steps * (STEP_CLOCKS + FMA_CLOCKS * products + LOAD_CLOCKS * loads)

@@ -86,7 +86,7 @@ def test_untuned_it_is_taken_where_c_is_small(problem: Problem, *, preferred: bo
 
 def test_untuned_blocks_are_smaller_where_there_are_few() -> None:
     assert OUTER.default(RAGGED, H200) == tile(1, 4, 1, 256)
-    assert OUTER.default(Problem(108, 120, 1), H200) == tile(1, 4, 1, 64)
+    assert OUTER.default(Problem(108, 120, 1), H200) == tile(1, 2, 1, 64)
     assert OUTER.default(Problem(5000, 3, 2), H200)["VECTOR"] == 2
     assert OUTER.default(replace(RAGGED, dtype="float16"), H200)["VECTOR"] == 8
 
