@@ -27,6 +27,7 @@ from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.kernels.devices import H200
 
 TILE = {"BM": 8, "BN": 16, "BK": 8}
 NAIVE = next(iter(CATALOGUE["naive"].space))
