@@ -88,7 +88,8 @@ def test_untuned_blocks_are_smaller_where_there_are_few() -> None:
     assert OUTER.default(RAGGED, H200) == tile(1, 4, 1, 256)
     assert OUTER.default(Problem(108, 120, 1), H200) == tile(1, 2, 1, 64)
     assert OUTER.default(Problem(5000, 3, 2), H200)["VECTOR"] == 2
-    assert OUTER.default(replace(RAGGED, dtype="float16"), H200)["VECTOR"] == 8
+    assert OUTER.default(replace(RAGGED, dtype="float16"), H200)["VECTOR"] == 4
+    assert OUTER.default(replace(RAGGED, m=2000, dtype="float16"), H200)["VECTOR"] == 8
 
 
 # Rows that begin at any place of a vector, shorter than one, k of fewer than a tile's, batches, bases off 16 bytes.
