@@ -24,7 +24,7 @@ from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, depth, real_bytes
 from kernels.space import Config
 from kernels.tall import TALL
 
-# The most of k that it is for, and the most of which it is the best untuned choice, but of float32 with a large C.
+# The most of k that it is for, and the most of which it is the best untuned choice, but of float32, by estimates.
 DEEPEST: Final = DEPTHS[-1]
 SHORT: Final = 32
 LARGE: Final = 800_000
