@@ -30,6 +30,7 @@ from kernels.hopper.plan import (
     swizzle_bytes,
     tile_operands,
 )
+from kernels.packing import HALF_BYTES
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES
 from kernels.space import Config
@@ -79,13 +80,14 @@ PARTIALS_SPEED: Final = 0.34
 LAUNCH: Final = 3e-6
 PACKING_SPEED: Final = 0.65
 EMPTY_COST: Final = 2.24
-# With realigned operands, fitted to 689 times of 43 shapes on an H200, the last one to those that tests keep: cycles of
-# a k tile and of each of its copied lines, bytes a cycle that L2 sends to all, and cycles until the first k tile has
-# come.
-COPY_CYCLES: Final = 330
-LINE_CYCLES: Final = 4.8
+# With realigned operands, fitted to the times that tests keep: cycles of a k tile and of each of its copied lines, more
+# where these are of 2-byte elements along k, which are shifted within words; bytes a cycle that L2 sends to all, and
+# cycles until the first k tile has come.
+COPY_CYCLES: Final = 340
+LINE_CYCLES: Final = 5.9
+SHIFTED_LINE_CYCLES: Final = 6.4
 COPIED_L2_BYTES: Final = 2620
-COPY_START_CYCLES: Final = 4700
+COPY_START_CYCLES: Final = 4370
 # What of the float32 units' flop/s a cycle of an SM is.
 FLOPS_A_CYCLE: Final = 256
 
@@ -139,7 +141,7 @@ def _seconds(config: Config, grid: _Grid, problem: Problem, device: Device, l2_r
     limits, lhs, rhs = device.limits, grid.lhs, grid.rhs
     cycle = FLOPS_A_CYCLE * limits.sms / limits.peak
     waves = -(-grid.blocks // (clustered_sms(grid.cluster * grid.parts, limits.sms) * grid.min_blocks))
-    copied = _copies(grid)
+    copied = _copies(grid, problem)
     k_tile = max(grid.min_blocks * max(_products(grid, problem), _sm_reads(grid, problem)), l2_reads, copied)
     tail = lhs.tile * rhs.tile * _store_cycles(config, problem, device) + _exchange(grid.parts, lhs.tile * rhs.tile)
     own = grid.k_tiles * k_tile + _awaited(config, grid, problem, k_tile)
@@ -175,15 +177,17 @@ def _sm_reads(grid: _Grid, problem: Problem) -> float:
     return planes(problem) * LINE_BYTES * lines / SM_BYTES + (MULTICAST_CYCLES if cluster > 1 else 0)
 
 
-def _copies(grid: _Grid) -> float:
+def _copies(grid: _Grid, problem: Problem) -> float:
     """Cycles until a k tile of realigned operands is shifted; 0 where there are none."""
-    lines = sum(side.tile for side in (grid.lhs, grid.rhs) if side.realigned)
-    return COPY_CYCLES + LINE_CYCLES * lines if lines else 0
+    sides = [side for side in (grid.lhs, grid.rhs) if side.realigned]
+    pairs = problem.itemsize == HALF_BYTES
+    lines = sum(side.tile * (SHIFTED_LINE_CYCLES if pairs and side.k_major else LINE_CYCLES) for side in sides)
+    return COPY_CYCLES + lines if sides else 0
 
 
 def _l2_reads(group_m: int, grid: _Grid, problem: Problem, device: Device) -> float:
     """Cycles until L2 has sent a k tile to all blocks that run at once: to each its own, where it is copied."""
-    if _copies(grid):
+    if _copies(grid, problem):
         rows = min(grid.lhs.tile, grid.lhs.size) + min(grid.rhs.tile, grid.rhs.size)
         return min(grid.blocks, device.limits.sms) * LINE_BYTES * rows / COPIED_L2_BYTES
     size = grid.cluster * grid.parts
