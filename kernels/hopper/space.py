@@ -61,9 +61,8 @@ MOST_BESIDE_COPIERS: Final = 64
 MOST_COPIED: Final = 128
 # Bytes of the lines of a tile, which 32 bits count.
 MOST_LINE_BYTES: Final = 2**30
-# Waves of tiles past which k is not split, and of a launch's time what more splits than fill two waves have to leave.
-MOST_WAVES: Final = 4
-WAVES_SAVED: Final = 0.92
+# What of a launch's time more splits than fill two waves have to leave, of tiles that do not fill one.
+WAVES_SAVED: Final = 0.8
 # Fewest k tiles of a split.
 FEWEST_K_TILES: Final = 2
 # Bytes on their way from memory past which it is no sooner done with what it alone bounds: on an H200, twelve such
@@ -226,7 +225,7 @@ def useful_splits(count: int, sms: int) -> tuple[int, ...]:
     found, least = [1], inf
     for splits in SPLITS:
         waves = -(-count * splits // sms) / splits  # of tiles with their whole k
-        is_better = count <= MOST_WAVES * sms and waves <= WAVES_SAVED * least
+        is_better = count < sms and waves <= WAVES_SAVED * least
         if splits > 1 and (count * splits <= 2 * sms or is_better):
             found.append(splits)
         least = min(least, waves)
