@@ -79,15 +79,16 @@ PARTIALS_SPEED: Final = 0.34
 # memory.
 LAUNCH: Final = 3e-6
 PACKING_SPEED: Final = 0.65
-EMPTY_COST: Final = 2.24
-# With realigned operands, fitted to the times that tests keep: cycles of a k tile and of each of its copied lines, more
-# where these are of 2-byte elements along k, which are shifted within words; bytes a cycle that L2 sends to all, and
+EMPTY_COST: Final = 0.5
+# With realigned operands, fitted to the times that tests keep: cycles of a k tile, and for each row or column of a tile
+# that is shifted, of 4-byte elements, and of 2-byte ones along k and across; bytes a cycle that L2 sends to all, and
 # cycles until the first k tile has come.
-COPY_CYCLES: Final = 340
-LINE_CYCLES: Final = 5.9
-SHIFTED_LINE_CYCLES: Final = 6.4
-COPIED_L2_BYTES: Final = 2620
-COPY_START_CYCLES: Final = 4370
+COPY_CYCLES: Final = 360
+LINE_CYCLES: Final = 6.1
+HALF_LINE_CYCLES: Final = 6.3
+HALF_ACROSS_CYCLES: Final = 8
+COPIED_L2_BYTES: Final = 2300
+COPY_START_CYCLES: Final = 4280
 # What of the float32 units' flop/s a cycle of an SM is.
 FLOPS_A_CYCLE: Final = 256
 
@@ -180,9 +181,8 @@ def _sm_reads(grid: _Grid, problem: Problem) -> float:
 def _copies(grid: _Grid, problem: Problem) -> float:
     """Cycles until a k tile of realigned operands is shifted; 0 where there are none."""
     sides = [side for side in (grid.lhs, grid.rhs) if side.realigned]
-    pairs = problem.itemsize == HALF_BYTES
-    lines = sum(side.tile * (SHIFTED_LINE_CYCLES if pairs and side.k_major else LINE_CYCLES) for side in sides)
-    return COPY_CYCLES + lines if sides else 0
+    along, across = (HALF_LINE_CYCLES, HALF_ACROSS_CYCLES) if problem.itemsize == HALF_BYTES else (LINE_CYCLES,) * 2
+    return COPY_CYCLES + sum(side.tile * (along if side.k_major else across) for side in sides) if sides else 0
 
 
 def _l2_reads(group_m: int, grid: _Grid, problem: Problem, device: Device) -> float:

@@ -34,8 +34,7 @@ CLOSE: Final = 1.1
 CLOSE_SHORT: Final = 1.2
 CLOSE_LONG: Final = 1.05
 # How many times its estimate direct_tensor's is to be at least.
-CLOSER: Final = 1.05
-SURELY: Final = 1.12
+SURELY: Final = 1.05
 # Elements of a C that a batch has many of, of which a tile would be mostly past the edge, unless a side is longer.
 SMALL: Final = 128 * 128
 LONG_SIDE: Final = 128
