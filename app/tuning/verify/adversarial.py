@@ -113,6 +113,11 @@ def finite(operand: Array) -> Array:
     return np.where(np.isfinite(operand), operand, operand.dtype.type(0))
 
 
+def finite_operands(case: Case, a: Array, b: Array) -> tuple[Array, Array]:
+    """Both operands with zeros for NaN and infinities; themselves where the case has none."""
+    return (finite(a), finite(b)) if case.kind == "NaN and infinities" else (a, b)
+
+
 def judge(case: Case, a: Array, b: Array, reference: Array, c: Array) -> str | None:
     """Say why C, poisoned before, is wrong; None: it is right. `reference` is the product of the finite operands."""
     problem = case.problem
@@ -192,7 +197,8 @@ def _zeros(problem: Problem, shape: tuple[int, int]) -> Array:
 def _integers(problem: Problem, shape: tuple[int, int], generator: np.random.Generator) -> Array:
     """Integers so small that every partial sum is exact, in whatever order."""
     most = max(1, min(_LARGEST, math.isqrt(_EXACT[problem.dtype] // problem.k)))
-    return generator.integers(-most, most + 1, (problem.batch, *shape)).astype(numpy_dtype(problem.dtype))
+    drawn = generator.integers(-most, most + 1, (problem.batch, *shape), np.int8)
+    return drawn.astype(numpy_dtype(problem.dtype))
 
 
 def _inject(problem: Problem, a: Array, b: Array, generator: np.random.Generator) -> None:

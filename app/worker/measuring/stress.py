@@ -95,7 +95,7 @@ def _drawn(
 
 def _operands(case: Case, seed: int) -> tuple[Array, Array, Array, Array]:
     a, b = adversarial.draw(case, seed)
-    return a, b, *applied(case.problem, adversarial.finite(a), adversarial.finite(b))
+    return a, b, *applied(case.problem, *adversarial.finite_operands(case, a, b))
 
 
 @dataclass(frozen=True, slots=True)
