@@ -20,7 +20,6 @@ from kernels.device import Device
 from kernels.launch import Build
 
 PLATFORMS: Final = ("cuda", "opencl")
-_COMPILERS_NICE: Final = 10
 
 
 def nothing() -> None:
@@ -112,11 +111,7 @@ def read_gpus(reader: GpuReader, link: WorkerLink, seconds: float) -> list[GpuRe
 
 
 def compiler(cache_dir: Path) -> None:
-    """Set up a child that compiles: the library's import is its start, not the first compilation's.
-
-    There is one on every core but one: what queues launches and times them goes first.
-    """
-    os.nice(_COMPILERS_NICE)
+    """Set up a child that compiles: the library's import is its start, not the first compilation's."""
     import_cuda(cache_dir)
 
 

@@ -25,7 +25,7 @@ DEEPEST_BYTES: Final = 8192
 SINCE: Final = 80
 # The most warps of a block whose k is not sliced: on an H200 eight are 5 to 23 % slower than two or four.
 TOGETHER: Final = 4
-# The seconds below which hopper is none the faster one.
+# An estimate up to which hopper is not the faster one, in seconds.
 SHORT_SECONDS: Final = 3.3e-6
 
 
