@@ -155,10 +155,7 @@ def _firsts(
 def _meanwhile(
     awaited: Contender | Rejected, later: Sequence[KernelSearch], task: Task, runner: ProvingRunner
 ) -> Iterator[Outcome]:
-    """Try defaults of other kernels that are built, as long as the one whose turn it is is not.
-
-    None is refused by its forecast: where nothing has to hurry, all defaults together are forecast to fit.
-    """
+    """Try others' defaults that are built while the one whose turn it is is not; all are forecast to fit together."""
     waiting = {one.kernel.name: one for one in later if task.strategy == "auto" and one.default in one.prepared}
     while isinstance(awaited, Launch) and not runner.is_built(awaited):
         others = [one for one in waiting.values() if one.default not in one.told and one.kernel.name != awaited.kernel]

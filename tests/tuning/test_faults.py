@@ -152,7 +152,7 @@ def test_child_without_memory_rejects_and_lives_on(unit: Unit) -> None:
     if unit.device.platform == "cuda":
         pytest.skip("CUDA reserves addresses without end: there a launch itself is made to run out")
     assert is_well(unit)
-    large = Problem(2048, 2048, 16)
+    large = Problem(4096, 4096, 16)  # a C that no memory which was freed before has room for
     kernel = CATALOGUE["naive"]
     launch = kernel.launch(kernel.default(large, unit.device), large, unit.device)
     # The child has the binary by then: what it may run out of is memory for operands.
