@@ -1,7 +1,7 @@
 """Shapes that nobody chose: drawn by a seed that is new in each run, and measured beside the fastest of all peers.
 
     python -m benchmarks.kernels.drawn OUT.jsonl [--seed N] [--rows NAME ...] [--each 24] [--until 480] [--seconds 4]
-        [--measuring 0.6] [--device cuda] [--cache FOLDER] [--trials FILE.jsonl] [--list]
+        [--part I/N] [--measuring 0.6] [--device cuda] [--cache FOLDER] [--trials FILE.jsonl] [--list]
 
 shapes.py says what is drawn: layers of public models, any sizes, thin sides, thin k, batches. Each shape is tuned
 for `--seconds`, as a user's would be but without the two kernels that only teach; then that config, the untuned
@@ -11,8 +11,8 @@ sampled in turn, in random order, on cold rotating buffers. What comes out below
 once more.
 
 Without `--seed` one is drawn, and the first line of OUT tells it. A line is appended as it comes, and the same command
-goes on where a stopped run was, with OUT's seed. `--rows` and `--until` cut a run into pieces for machines that are
-lent for ten minutes: drawn_table.py puts pieces of one seed together. `--trials` keeps what every config took that a
+goes on where a stopped run was, with OUT's seed. `--rows` and `--until` cut a run into pieces, and `--part 0/4` takes
+every fourth shape, so that each GPU of a host has its own: drawn_table.py puts pieces of one seed together. `--trials` keeps what every config took that a
 tune tried, and `--list` shows what would be measured.
 """
 
@@ -232,7 +232,7 @@ def run(options: argparse.Namespace, cache: Path, end: float) -> bool:
         elif any(lines[0][name] != head[name] for name in ("model", "digests")):
             raise SystemExit(f"{options.out} is of another device or of other kernel texts")
         done = {(line["shape_class"], line["number"]) for line in lines[1:]}
-        every = shapes(seed, options.rows, options.each)
+        every = listed(options, seed)
         left = [shape for shape in every if (shape.row, shape.number) not in done]
         triton = installed() is not None and unit.device.platform == "cuda"
         with compilers(TRITON_CORES) if triton else nullcontext() as pool:
@@ -245,6 +245,20 @@ def run(options: argparse.Namespace, cache: Path, end: float) -> bool:
             if pool:
                 pool.shutdown(cancel_futures=True)
     return count == len(left)
+
+
+def listed(options: argparse.Namespace, seed: int) -> list[Drawn]:
+    """What this run's part of the seed's shapes is."""
+    first, step = options.part
+    return shapes(seed, options.rows, options.each)[first::step]
+
+
+def part(text: str) -> tuple[int, int]:
+    """I/N: every Nth shape from the Ith on; raises ValueError where I is not below N."""
+    first, step = (int(number) for number in text.split("/"))
+    if not 0 <= first < step:
+        raise ValueError(text)
+    return first, step
 
 
 def append(out: Path, line: dict[str, Any]) -> None:
@@ -261,6 +275,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="by default OUT's, or a new one")
     parser.add_argument("--rows", nargs="+", choices=list(BY_NAME), default=[row.name for row in ROWS], metavar="NAME")
     parser.add_argument("--each", type=int, default=24, help="shapes of every row")
+    parser.add_argument("--part", type=part, default=(0, 1), metavar="I/N", help="every Nth shape from the Ith on")
     parser.add_argument("--until", type=float, default=1e6, help="begin no shape after so many seconds")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each tune")
     parser.add_argument("--measuring", type=float, default=0.6, help="seconds of rounds a shape")
@@ -277,7 +292,7 @@ def main() -> None:
     if options.list:
         seed, _ = begun(options.out, options.seed)
         print(f"seed {seed}")
-        for shape in shapes(seed, options.rows, options.each):
+        for shape in listed(options, seed):
             print(shape.row, shape.number, shape.problem, shape.layer or "")
         return
     with TemporaryDirectory() as fresh:
