@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterable
@@ -16,11 +17,13 @@ from app.devices import worker_entry
 from app.devices.fair_pool import FairThreadPool
 from app.devices.process import Worker
 from app.devices.sandbox import Sandbox
-from app.errors import Closing
+from app.errors import Closing, TilewiseError
 from kernels.launch import Build
 
 Key: TypeAlias = tuple[str, str]
 
+_LOG = logging.getLogger(__name__)
+_AHEAD: Final = 8  # processes started ahead at most: each keeps 43 MB of its own, even where nothing is tuned
 _FIRST: Final = 60.0  # seconds for a compilation while none has been seen to end
 _LEAST: Final = 10.0
 _SLOWER: Final = 5.0  # times the slowest compilation seen: one that takes longer is taken for hung
@@ -45,14 +48,14 @@ class BuildCompilers(Protocol):
 
 
 class Compilers:
-    """A pool of compiler processes, one fewer than cores; each is started on first use.
+    """A pool of compiler processes, `width` of them or one fewer than cores; each is started on first use, or ahead.
 
     Concurrent requests for a build and architecture share one compilation; owners take turns. Binaries are on disk;
     builds compiled here are remembered. A build that failed is compiled again.
     """
 
-    def __init__(self, cache_dir: Path, sandbox: Sandbox | None = None) -> None:
-        self.width = max(1, len(os.sched_getaffinity(0)) - 1)
+    def __init__(self, cache_dir: Path, sandbox: Sandbox | None = None, width: int | None = None) -> None:
+        self.width = max(1, len(os.sched_getaffinity(0)) - 1) if width is None else width
         self._cache_dir = cache_dir
         self._children = [
             Worker(f"compiler {number}", worker_entry.compiler, (cache_dir,), sandbox=sandbox)
@@ -63,6 +66,7 @@ class Compilers:
         self._jobs: dict[Key, Future[None]] = {}
         self._slowest: float | None = None
         self._threads = FairThreadPool(self.width, "compiling")
+        self._starting: threading.Thread | None = None
 
     @property
     def deadline(self) -> float:
@@ -74,9 +78,26 @@ class Compilers:
         """The ids of the processes that there are now."""
         return [child.pid for child in self._children if child.pid is not None]
 
+    @property
+    def ready(self) -> int:
+        """How many processes need not be started for a build."""
+        return sum(child.trouble is None for child in self._children)
+
     def of(self, owner: str) -> BuildCompilers:
         """These compilers as a device shares them with others: builds of several owners are compiled in turn."""
         return _SharedCompilers(self, owner)
+
+    def warm(self, count: int = _AHEAD) -> None:
+        """Start `count` processes ahead of the first builds, at most the width, and return at once; to be called once.
+
+        They are those that the first builds get, in that order. A failure is logged: a build that needs the process
+        starts it again.
+        """
+        # None of the pool's threads waits for a start, and all processes stay among the idle ones: a build is not
+        # queued behind this, and if its process is being started it waits for the rest of that alone.
+        chosen = self._idle[: -count - 1 : -1]
+        self._starting = threading.Thread(target=_start_ahead, args=(chosen,), name="starting compilers", daemon=True)
+        self._starting.start()
 
     def start(self, build: Build, architecture: str, deadline: float | None = None, owner: str = "") -> Future[None]:
         """Have a build's binary put into the cache, and return at once.
@@ -127,6 +148,8 @@ class Compilers:
         for child in self._children:
             child.close()
         self._threads.join()
+        if self._starting is not None:
+            self._starting.join()
 
     def _run(self, build: Build, architecture: str, deadline: float | None) -> None:
         child = self._idle.pop()  # the last one used: no more are started than work at the same time
@@ -153,6 +176,20 @@ class Compilers:
             with self._lock:
                 if self._jobs.get(key) is job:
                     del self._jobs[key]
+
+
+def _start_ahead(children: Iterable[Worker]) -> None:
+    """Start children one after the other.
+
+    The first reads from disk what the others then find in memory, and no more than one takes a core from a build.
+    """
+    try:
+        for child in children:
+            child.start()
+    except Closing:
+        pass
+    except TilewiseError as error:
+        _LOG.info("compilers are not started ahead: %s", error.message)
 
 
 class _SharedCompilers:

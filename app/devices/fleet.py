@@ -142,6 +142,8 @@ def open_fleet(devices: str, cache_dir: Path, slab_bytes: int, *, sandboxed: boo
                 reasons.append(unit)
         for reason in reasons:
             _LOG.log(logging.INFO if units else logging.WARNING, "%s", reason)
+        if any(unit.is_compiled_ahead for unit in units):
+            compilers.warm()
         remember(cache_dir, devices, [unit.device for unit in units])
         gpus = _gpus(units, stack, cache_dir, of_platform(supported, "cuda", cache_dir))
         yield Fleet(tuple(units), slab, tuple(reasons), gpus, supported.parts, compilers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from kernels.device import Device
 from kernels.launch import Build
 
 PLATFORMS: Final = ("cuda", "opencl")
+_LOG = logging.getLogger(__name__)
 
 
 def nothing() -> None:
@@ -111,8 +113,15 @@ def read_gpus(reader: GpuReader, link: WorkerLink, seconds: float) -> list[GpuRe
 
 
 def compiler(cache_dir: Path) -> None:
-    """Set up a child that compiles: the library's import is its start, not the first compilation's."""
-    import_cuda(cache_dir)
+    """Set up a child that compiles: the libraries are loaded at its start, not at its first compilation.
+
+    One that cannot be loaded now is loaded by that compilation, which says what is wrong.
+    """
+    cuda = import_cuda(cache_dir)
+    try:
+        cuda.load_nvrtc()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the compilation meets it again
+        _LOG.info("NVRTC is not loaded ahead: %s", error)
 
 
 def compile_cubin(_: None, link: WorkerLink, build: Build, architecture: str, cache_dir: Path, deadline: float) -> None:

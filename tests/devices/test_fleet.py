@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app.devices import worker_entry
 from app.devices.compiler_pool import Compilers
 from app.devices.fleet import Fleet, _children, _start, open_fleet
 from app.devices.lease import Priority
@@ -18,8 +20,10 @@ from app.errors import ChildTimedOut, Closing, CompileFailed, NoDevice, StartRef
 from kernels import CATALOGUE
 from kernels.launch import Build
 from kernels.problem import Problem
-from tests.support.devices import child_functions, device_functions
+from tests.support.devices import child_functions, compiler_functions, device_functions
+from tests.support.devices.child_factory import Making
 from tests.support.devices.process_lifetimes import alive, end_and_expect_no_children, start_parent
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +70,8 @@ def test_what_a_function_keeps_is_there_at_the_next_call(fleet: Fleet) -> None:
 
 def test_preparing_a_build_for_the_cpu_compiles_nothing(fleet: Fleet) -> None:
     fleet.unit().prepare(Build("broken", "#error", "matmul", ()))
+    assert fleet.compilers is not None
+    assert fleet.compilers.pids == []
 
 
 @pytest.mark.rotating
@@ -188,6 +194,42 @@ class TestCompilers:
             compilers.compile(plain(f"one_{number}"), "sm_90")
         assert len(compilers.pids) == 1
 
+    @pytest.mark.rotating
+    def test_the_first_builds_get_the_compilers_that_were_started_ahead(self, tmp_path: Path) -> None:
+        pytest.importorskip("cupy")
+        with closing(Compilers(tmp_path, width=3)) as compilers:
+            compilers.warm(2)
+            until(lambda: compilers.ready == 2)
+            before = compilers.pids
+            assert len(before) == 2
+            assert all("libnvrtc-builtins" in Path(f"/proc/{pid}/maps").read_text("utf-8") for pid in before)
+            wait([compilers.start(plain(f"ahead_{number}"), "sm_90") for number in range(2)])
+            assert compilers.pids == before
+
+    def test_a_build_takes_the_compiler_that_is_being_started(self, tmp_path: Path) -> None:
+        pytest.importorskip("cupy")
+        with closing(Compilers(tmp_path, width=2)) as compilers:
+            compilers.warm(1)
+            compilers.compile(plain("meanwhile"), "sm_90")
+            assert len(compilers.pids) == compilers.ready == 1
+
+    def test_compilers_close_while_they_are_being_started(self, tmp_path: Path) -> None:
+        compilers = Compilers(tmp_path, width=3)
+        compilers.warm()
+        until(lambda: compilers.pids)
+        pids = compilers.pids
+        compilers.close()
+        assert compilers.pids == []
+        assert not any(alive(pid) for pid in pids)
+        assert not any(thread.name == "starting compilers" for thread in threading.enumerate())
+
+    def test_a_compiler_that_loads_nothing_ahead_compiles_all_the_same(self, make: Making, tmp_path: Path) -> None:
+        pytest.importorskip("cupy")
+        child = make(compiler_functions.compiler_of_no_architecture, tmp_path)
+        child.call(worker_entry.compile_cubin, plain("after_all"), "sm_90", tmp_path, 60.0)
+        assert list(tmp_path.rglob("*.cubin"))
+        assert child.generation == 1
+
     def test_a_compiler_is_given_several_times_what_the_slowest_took(self, compilers: Compilers) -> None:
         assert compilers.deadline == 60
         compilers.compile(plain("first"), "sm_90")
@@ -265,6 +307,11 @@ class TestCuda:
         device = cuda_fleet.unit("cuda:0").device
         assert device.architecture.startswith("sm_")
         assert device.uuid.startswith(("GPU-", "MIG-"))
+
+    def test_compilers_are_started_with_the_fleet(self, cuda_fleet: Fleet) -> None:
+        compilers = cuda_fleet.compilers
+        assert compilers is not None
+        until(lambda: compilers.pids)
 
     def test_the_driver_tells_each_gpu_s_gauges(self, cuda_fleet: Fleet) -> None:
         assert cuda_fleet.gpus is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.devices.cuda.backend import CudaBackend, discover, occupancy_blocks, profiled
 from app.devices.cuda.ipc import Sharing
 from app.devices.cuda.nvml_health import open_health
-from app.devices.cuda.nvrtc import Cubin, compile_cubin, compile_ptx
+from app.devices.cuda.nvrtc import Cubin, compile_cubin, compile_ptx, load_nvrtc
 from app.devices.cuda.pinned_memory import lock
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "compile_cubin",
     "compile_ptx",
     "discover",
+    "load_nvrtc",
     "lock",
     "occupancy_blocks",
     "open_health",

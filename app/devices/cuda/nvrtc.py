@@ -24,6 +24,9 @@ _SPECIFIC: Final = re.compile(r"\bwgmma\b|\bsetmaxnreg\b")
 _ELF_TABLES: Final = struct.Struct("<32x2Q6x4H")
 _WHOLE: Final = "whole"  # in the names of cached cubins: those before lack their last byte
 _LINES: Final = "-lineinfo"  # the same instructions, each with the line of the source that it is of
+_EMPTY: Final = Build("empty", 'extern "C" __global__ void matmul() {}', "matmul", ())
+LOADED_FOR: Final = "sm_80"  # every NVRTC from 12 to 13 makes binaries for it
+_UNCACHED: Final = (12, 9)  # the first NVRTC that has a cache, and an option that passes it over
 _WAITS: Final = re.compile(r"^.*\bC75\d\d\b.*$", re.MULTILINE)
 
 
@@ -74,6 +77,12 @@ def compile_ptx(build: Build, architecture: str, *, line_info: bool = False) -> 
     macros = (f"-D{name}={value}" for name, value in build.macros)
     ptx, _ = _nvrtc(build, (f"-arch={exact.replace('sm_', 'compute_')}", *given, *macros), "ptx")
     return ptx.decode().rstrip("\0")
+
+
+def load_nvrtc() -> None:
+    """Load NVRTC and its builtins, as the first compilation does: an empty kernel is compiled. Raises CompileFailed."""
+    uncached = ("--no-cache",) if nvrtc.getVersion() >= _UNCACHED else ()
+    _nvrtc(_EMPTY, (*options(LOADED_FOR), *uncached))
 
 
 def _compiler() -> str:
