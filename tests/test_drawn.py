@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from app.devices.fleet import Fleet, open_fleet
+from app.services.tuning.forecast import TrialForecasts
 from benchmarks.kernels.drawn import __main__ as drawn
 from benchmarks.kernels.drawn.models import MODELS
 from benchmarks.kernels.drawn.shapes import BY_NAME, MOST_ELEMENTS, ROWS, Drawn, elements, shapes
@@ -130,15 +133,56 @@ def test_slices_of_any_number_are_one_binary_that_takes_scratch() -> None:
     assert stays.compiled_as == stays
 
 
+def part_of(text: str) -> list[tuple[str, int, Problem]]:
+    options = Namespace(rows=NAMES, each=3, part=drawn.part(text))
+    return [(shape.row, shape.number, shape.problem) for shape in drawn.listed(options, 5)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 7, 40])
+def test_parts_are_the_whole_together_and_have_no_shape_twice(count: int) -> None:
+    parts = [shape for number in range(count) for shape in part_of(f"{number}/{count}")]
+    assert len(parts) == len(set(parts)) == 3 * len(NAMES)
+    assert set(parts) == {(shape.row, shape.number, shape.problem) for shape in shapes(5, NAMES, 3)}
+
+
+@pytest.mark.parametrize("text", ["4/4", "-1/4", "0/0", "1", "1/2/3", "a/b"])
+def test_what_is_no_part_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        drawn.part(text)
+
+
 @pytest.mark.slow
-def test_a_shape_is_tuned(fleet: Fleet) -> None:
-    found = drawn.Bench(fleet.unit(), 5, 10.0, 0.05, None).searched(Problem(48, 40, 8))
+def test_a_shape_is_tuned_and_later_forecasts_learn_from_it(fleet: Fleet) -> None:
+    unit, bench = fleet.unit(), drawn.Bench(fleet.unit(), 5, 10.0, 0.05, None)
+    found = bench.searched(Problem(48, 40, 8))
     assert found.winner is not None
     assert found.winner.kernel not in {"naive", "tiled"}
     assert len(found.outcomes) >= 2
     told = drawn.trials_of(Problem(48, 40, 8), found.outcomes)
     assert len(told["measured"]) + len(told["rejected"]) == len(found.outcomes)
     assert found.seconds < 20
+    fresh, learnt = (one.of(unit.device, found.winner) for one in (TrialForecasts(), bench.forecasts))
+    assert learnt.build < fresh.build
+
+
+@pytest.mark.slow
+def test_nothing_is_learnt_from_the_first_tune_of_a_process(fleet: Fleet) -> None:
+    unit, bench = fleet.unit(), drawn.Bench(fleet.unit(), 5, 1.0, 0.05, None)
+    bench.begin()
+    default = drawn.first_default(drawn.UNKEPT, unit)
+    assert bench.forecasts.of(unit.device, default) == TrialForecasts().of(unit.device, default)
+
+
+@pytest.mark.slow
+def test_a_part_of_a_seed_is_measured_from_its_first_tune_on(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    how = {"seconds": 1.0, "measuring": 0.05, "device": "opencl", "trials": tmp_path / "trials"}
+    options = Namespace(out=out, seed=5, rows=["thin sides, float32"], each=2, part=(0, 2), **how)
+    assert drawn.run(options, tmp_path / "cache", time.monotonic() + 200)
+    _, (head, *lines) = drawn.begun(out, None)
+    assert head["seed"] == 5
+    assert [(line["shape_class"], line["number"]) for line in lines] == [("thin sides, float32", 0)]
+    assert len((tmp_path / "trials").read_text(encoding="utf-8").splitlines()) == 1
 
 
 @pytest.mark.slow

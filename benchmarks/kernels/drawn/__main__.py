@@ -8,12 +8,13 @@ for `--seconds`, as a user's would be but without the two kernels that only teac
 default, cuBLAS's default, cuBLASLt's candidates (its first 8; on every fourth shape of a row all that its heuristics
 give, 128 at most) and Triton (12 configs at most: a tile a program, persistent programs, k in slices) are verified and
 sampled in turn, in random order, on cold rotating buffers. What comes out below 0.92 of the fastest peer is measured
-once more.
+once more. Trials are forecast as the service does, by what those of earlier shapes took. Before the first shape a
+product of 512x512x512 is tuned, of which nothing is kept: the first tune of a process pays for the process's start.
 
 Without `--seed` one is drawn, and the first line of OUT tells it. A line is appended as it comes, and the same command
 goes on where a stopped run was, with OUT's seed. `--rows` and `--until` cut a run into pieces, and `--part 0/4` takes
-every fourth shape, so that each GPU of a host has its own: drawn_table.py puts pieces of one seed together. `--trials` keeps what every config took that a
-tune tried, and `--list` shows what would be measured.
+every fourth shape, so that each GPU of a host has its own: drawn_table.py puts pieces of one seed together. `--trials`
+keeps what every config took that a tune tried, and `--list` shows what would be measured.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -32,6 +34,7 @@ from typing import Any, Final
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError, Unsupported
 from app.services.best.lookup import default_launch, searched, untuned
+from app.services.tuning.forecast import TrialForecasts
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
@@ -56,6 +59,7 @@ FIRST, ALL = 8, 128  # of cuBLASLt's candidates
 EVERY: Final = 4  # which shape of a row is tried with all
 AGAIN: Final = 0.92  # of the fastest peer's speed: what is slower is measured twice
 TEACHING: Final = ("naive", "tiled")
+UNKEPT: Final = Problem(512, 512, 512)  # which is tuned first
 AHEAD: Final = 4  # shapes of which Triton's binaries are compiled while another is measured
 TRITON_CORES: Final = 6
 PEERS: Final = (VENDOR, CANDIDATE, TRITON)
@@ -74,7 +78,7 @@ class Searched:
 class Bench:
     """One device and Triton's binaries (None: it is not installed); measures shapes.
 
-    `trials` is where what a tune tried is kept.
+    `trials` is where what a tune tried is kept; `forecasts` learn from each.
     """
 
     unit: Unit
@@ -83,6 +87,11 @@ class Bench:
     measuring: float
     binaries: Binaries | None
     trials: Path | None = None
+    forecasts: TrialForecasts = field(default_factory=TrialForecasts)
+
+    def begin(self) -> None:
+        """Tune once and keep nothing of it, not even for forecasts: the process's start is in all that it took."""
+        replace(self, forecasts=TrialForecasts()).searched(UNKEPT)
 
     def line(self, shape: Drawn) -> tuple[dict[str, Any], Row]:
         """Tune a shape and measure everybody; raises DeviceError."""
@@ -104,17 +113,24 @@ class Bench:
             self.binaries.start(self._orders(shape.problem))
 
     def searched(self, problem: Problem) -> Searched:
-        """Tune a shape as the service does."""
-        device, started, tried = self.unit.device, time.monotonic(), list[Outcome]()
+        """Tune a shape with forecasts that learn, as the service does; before, the device is calibrated if need be."""
+        device, tried = self.unit.device, list[Outcome]()
         every = [one for one in searched(problem, device) if one.name not in TEACHING]
-        runner = TrialRunner(self.unit, self._key(problem), lambda: False, lambda _: None)
-        task = Task(every, problem, device, "auto", self.seed)
-        winner = None
-        for outcome in tune(task, runner, lambda: Budget(seconds=self.seconds)):
-            if isinstance(outcome, FinalReport):
-                winner = CATALOGUE[outcome.best.kernel].launch(outcome.best.config, problem, device)
-            else:
-                tried.append(outcome)
+        self.forecasts.needed(self.unit, problem, every, self.seconds)
+        learn, forecast = partial(self.forecasts.learn, device), partial(self.forecasts.of, device)
+        runner = TrialRunner(self.unit, self._key(problem), lambda: False, lambda _: None, observe=learn)
+        task = Task(every, problem, device, "auto", self.seed, forecast=forecast)
+        winner, started = None, time.monotonic()
+        try:
+            for outcome in tune(task, runner, lambda: Budget(seconds=self.seconds)):
+                if isinstance(outcome, FinalReport):
+                    winner = CATALOGUE[outcome.best.kernel].launch(outcome.best.config, problem, device)
+                else:
+                    tried.append(outcome)
+        finally:
+            runner.abandon()
+            if runner.proving:
+                self.forecasts.proved(device, runner.proving)
         return Searched(winner, tuple(tried), time.monotonic() - started)
 
     def contestants(self, shape: Drawn, winner: Launch | None) -> tuple[Contestant, ...]:
@@ -239,6 +255,8 @@ def run(options: argparse.Namespace, cache: Path, end: float) -> bool:
             binaries = Binaries(cache, pool) if pool else None
             bench = Bench(unit, seed, options.seconds, options.measuring, binaries, options.trials)
             count = 0
+            if left:
+                bench.begin()
             for line in measured(bench, left, end):
                 append(options.out, line)
                 count += 1
