@@ -10,10 +10,12 @@ from threading import Event, Lock
 from typing import Final
 
 from app.tuning.budget import Budget
-from app.tuning.outcome import Measured, Outcome
+from app.tuning.outcome import Measured, Outcome, Rejected
 from app.tuning.search.ask_thread import Once
 from app.tuning.search.strategy import Strategy
+from app.tuning.task import Task
 from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.space import Config
 
 BASELINES: Final = ("naive", "tiled")
@@ -104,6 +106,13 @@ class KernelSearch:
         self.untold.append((outcome.config, seconds))
         if seconds is not None:
             self.best = seconds if self.best is None else min(self.best, seconds)
+
+    def launch(self, config: Config, task: Task) -> Launch | Rejected:
+        """The launch of a config, or why the space refuses it."""
+        refusal = self.kernel.space.refusal(config, task.problem, task.device)
+        if refusal is not None:
+            return Rejected(self.kernel.name, config, "space", refusal)
+        return self.kernel.launch(config, task.problem, task.device)
 
     def _inform(self, strategy: Strategy) -> None:
         while self.untold:

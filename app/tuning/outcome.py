@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -134,3 +134,9 @@ class FinalReport:
     wrong: tuple[Rejected, ...] = ()
     conditions: Conditions | None = None
     retaken: int = 0
+
+
+def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
+    """The fastest of our kernels by its median; the vendor's library is never the best."""
+    ours = (outcome for outcome in outcomes if isinstance(outcome, Measured) and outcome.kernel != VENDOR)
+    return min(ours, key=lambda outcome: outcome.timing.median_ms, default=None)

@@ -11,6 +11,7 @@ from app.tuning.search.search_task import StrategyFactory, make_strategy
 from app.tuning.search.strategy import PriorTimes
 from kernels.device import Device
 from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -34,3 +35,12 @@ class Task:
     forecast: Callable[[Contender], Forecast] = field(default=lambda _: Forecast())
     thorough: bool = False
     factory: StrategyFactory = make_strategy
+
+    @property
+    def untuned(self) -> Launch | None:
+        """The default of the last kernel whose space allows one, or None."""
+        for kernel in reversed(self.kernels):
+            default = kernel.default(self.problem, self.device)
+            if kernel.space.refusal(default, self.problem, self.device) is None:
+                return kernel.launch(default, self.problem, self.device)
+        return None

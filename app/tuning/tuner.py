@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Final
 
-from app.tuning.budget import CLEARLY, FINALS, Budget, Deadline
+from app.tuning.budget import CLEARLY, FINALS, Budget, Deadline, Forecast
 from app.tuning.finals import BESIDE, OVER, absent, finals
+from app.tuning.first_trials import decides, first_trials
 from app.tuning.kernel_search import BASELINES, KernelSearch, is_done, slowness, turn_of
-from app.tuning.outcome import FORECAST, VENDOR, FinalReport, Measured, Outcome, Rejected
+from app.tuning.outcome import FORECAST, VENDOR, FinalReport, Measured, Outcome, Rejected, best_of
 from app.tuning.runner import Contender, OutOfTime, ProvingRunner, Runner, unaffordable
 from app.tuning.search.ask_thread import Once, ask_in_thread, begin_in_thread
 from app.tuning.search.search_task import SearchTask
@@ -27,10 +29,8 @@ from kernels.space import Config
 
 _REPORT: Final = 5  # rounds of whoever is told that the finals are left time for at least
 _CHECK: Final = 5e-3  # seconds beside each sample of the report: the reference kernel's, and the next one's turn
-_CLOSE: Final = 0.25  # of the seconds: where every default and the vendor take more, the best hope comes first
-_UNTUNED: Final = 0.75  # of the seconds, which the untuned default may take first: little else is promoted without it
-_DOUBT: Final = 2.0  # times what is left that the untuned default's trial may be forecast to take, and be tried
 _LATER: Final = 1.5  # times its forecast that a trial of the search may take without costing the finals their time
+_LOADING: Final = 0.1  # seconds until what is built can be launched
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
 _EARLY: Final = 4  # configs of each kernel that are compiled during the first trials
 
@@ -68,15 +68,9 @@ def tune(
     try:
         final = _finals(task, proving, outcomes, *given.finals(task.thorough))
     except OutOfTime:
-        final = _fallback(proving, outcomes, _untuned(task))
+        final = _fallback(proving, outcomes, task.untuned)
     if final is not None and not _is_worse_than_untuned(final, task, outcomes):
         yield final
-
-
-def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
-    """The fastest of our kernels by its median; the vendor's library is never the best."""
-    ours = (outcome for outcome in outcomes if isinstance(outcome, Measured) and outcome.kernel != VENDOR)
-    return min(ours, key=lambda outcome: outcome.timing.median_ms, default=None)
 
 
 def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[Outcome]) -> Iterator[Outcome]:
@@ -96,8 +90,8 @@ def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[
             _fill(one, task, runner, given, max(_BATCH, runner.width // len(left)))
         search = _first_built(left, task, runner)
         config = _next(search, task, runner)
-        contender = None if config is None else _launch(search, config, task)
-        if contender is None or unaffordable(contender, task.forecast, given.searching() / _LATER):
+        contender = None if config is None else search.launch(config, task)
+        if contender is None or unaffordable(contender, partial(_expected, task, runner), given.searching() / _LATER):
             search.exhausted = True
         else:
             yield _try(search, contender, runner)
@@ -108,7 +102,7 @@ def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[
 def _first_built(left: Sequence[KernelSearch], task: Task, runner: ProvingRunner) -> KernelSearch:
     """The first search of which a config is built, once there is one; the first of all where none has asked for any."""
     built = next((one for one in left if _built(one, task, runner) is not None), None)
-    launches = [_launch(search, config, task) for search in left for config in search.ready]
+    launches = [search.launch(config, task) for search in left for config in search.ready]
     asked = [one for one in launches if isinstance(one, Launch)]
     if built is None and asked:
         runner.await_build(asked)
@@ -121,11 +115,9 @@ def _firsts(
 ) -> Iterator[Outcome]:
     """Try the vendor's library and the defaults that come first, and stress-verify the fastest of them.
 
-    If that may take over a quarter of the seconds, the untuned default comes first if three quarters of them suffice
-    for it, if it is forecast to be clearly the fastest, without which nothing is promoted, or if not even all suffice
-    and it is forecast to be the fastest; else the shortest trial of a default.
+    In a hurry, the fastest so far is proved after each.
     """
-    turns, hurry = _turns(task, given, searches, saved)
+    turns, hurry = first_trials(task, given, searches, saved, ahead=runner.width > 1)
     for first, contender in turns:
         if isinstance(contender, Launch):
             runner.prepare(contender)  # all at once: one after the other they would take the search's time
@@ -143,7 +135,8 @@ def _firsts(
                 found.append(outcome)
                 yield outcome
         left = given.searching() if runner.held else given.left()
-        refused = None if _decides(contender, task, found, left) else unaffordable(contender, task.forecast, left)
+        is_decisive = decides(contender, task, found, left)
+        refused = None if is_decisive else unaffordable(contender, partial(_expected, task, runner), left)
         outcome = _try(search, refused or contender, runner)
         found.append(outcome)
         yield outcome
@@ -159,60 +152,11 @@ def _meanwhile(
     waiting = {one.kernel.name: one for one in later if task.strategy == "auto" and one.default in one.prepared}
     while isinstance(awaited, Launch) and not runner.is_built(awaited):
         others = [one for one in waiting.values() if one.default not in one.told and one.kernel.name != awaited.kernel]
-        launches = [launch for one in others if isinstance(launch := _launch(one, one.default, task), Launch)]
+        launches = [launch for one in others if isinstance(launch := one.launch(one.default, task), Launch)]
         runner.await_build([awaited, *launches])
         ready = next((launch for launch in launches if runner.is_built(launch)), None)
         if ready is not None:
             yield _try(waiting.pop(ready.kernel), ready, runner)
-
-
-def _turns(
-    task: Task, given: Deadline, searches: Sequence[KernelSearch], saved: Sequence[Outcome]
-) -> tuple[list[tuple[KernelSearch | None, Contender | Rejected]], bool]:
-    """The vendor's library (as None) and the defaults in order, and whether they have to hurry."""
-    vendor: list[tuple[KernelSearch | None, Contender | Rejected]] = [(None, task.problem)]
-    if any(outcome.kernel == VENDOR for outcome in saved):
-        vendor.clear()
-    waiting = [search for search in searches if search.default not in search.told]
-    defaults = [(search, _launch(search, search.default, task)) for search in waiting]
-
-    def seconds(turn: tuple[KernelSearch | None, Contender | Rejected]) -> float:
-        return 0.0 if isinstance(turn[1], Rejected) else task.forecast(turn[1]).trial
-
-    untuned = _untuned(task)
-    if sum(map(seconds, [*vendor, *defaults])) <= _CLOSE * given.left():
-        first = sorted(defaults, key=lambda turn: turn[1] != untuned)
-        return [*vendor, *(turn for turn in first if _comes_first(turn, untuned, task))], False
-    defaults.sort(key=seconds)
-    for at, turn in enumerate(defaults):
-        if untuned is None or turn[1] != untuned:
-            continue
-        rivals = [task.forecast(each).launch for _, each in defaults if isinstance(each, Launch) and each != untuned]
-        expected, rival = task.forecast(untuned).launch, min(rivals, default=math.inf)
-        decides = CLEARLY * expected < rival or (seconds(turn) > given.left() and expected <= rival)
-        if seconds(turn) <= _UNTUNED * given.left() or (decides and _decides(untuned, task, (), given.left())):
-            others = [*defaults[:at], *defaults[at + 1 :]]
-            return [turn, *vendor, *(each for each in others if _comes_first(each, untuned, task))], True
-    return [*defaults[:1], *vendor, *defaults[1:]], True
-
-
-def _comes_first(turn: tuple[KernelSearch | None, Contender | Rejected], untuned: Launch | None, task: Task) -> bool:
-    """Whether a default is tried before the search begins: the untuned one, and the baselines, whose figures are told.
-
-    The other kernels' have their turns later: where a GPU has newer instructions, most are several times slower.
-    """
-    search, contender = turn
-    is_told = search is None or search.kernel.name in BASELINES or contender == untuned
-    return is_told or untuned is None or task.strategy != "auto"
-
-
-def _decides(contender: Contender | Rejected, task: Task, found: Sequence[Outcome], left: float) -> bool:
-    """Whether it is the untuned default, without which nothing may be promoted: a build may take less than forecast."""
-    if not isinstance(contender, Launch) or contender != _untuned(task):
-        return False
-    expected, best = task.forecast(contender), best_of(found)
-    is_faster = best is None or expected.launch < best.timing.median_ms / 1e3
-    return is_faster and 2 * expected.launch <= left and expected.trial <= _DOUBT * left
 
 
 def _prove_fastest(task: Task, runner: ProvingRunner, given: Deadline, found: Sequence[Outcome]) -> None:
@@ -224,7 +168,7 @@ def _prove_fastest(task: Task, runner: ProvingRunner, given: Deadline, found: Se
     before = given.spent()
     runner.stress_verify(kernel.launch(best.config, task.problem, task.device))
     proofs = 1 if runner.width > 1 else 2  # later ones take a third of the first where builds overlap
-    given.reserve = proofs * (given.spent() - before) + _reporting(best, _untuned(task), found)
+    given.reserve = proofs * (given.spent() - before) + _reporting(best, task.untuned, found)
 
 
 def _reporting(best: Measured, default: Launch | None, found: Sequence[Outcome]) -> float:
@@ -267,7 +211,7 @@ def _next(search: KernelSearch, task: Task, runner: Runner) -> Config | None:
 
 def _built(search: KernelSearch, task: Task, runner: Runner) -> Config | None:
     """The first config of those asked for that need not be waited for."""
-    launches = ((config, _launch(search, config, task)) for config in search.ready)
+    launches = ((config, search.launch(config, task)) for config in search.ready)
     return next((config for config, one in launches if isinstance(one, Rejected) or runner.is_built(one)), None)
 
 
@@ -337,10 +281,17 @@ def _fill(search: KernelSearch, task: Task, runner: Runner, given: Deadline, siz
 
 def _prepare(search: KernelSearch, config: Config, task: Task, runner: Runner) -> None:
     """Start the build of a config that the space allows, once."""
-    launch = _launch(search, config, task)
+    launch = search.launch(config, task)
     if isinstance(launch, Launch) and config not in search.prepared:
         search.prepared.add(config)
         runner.prepare(launch)
+
+
+def _expected(task: Task, runner: Runner, contender: Contender) -> Forecast:
+    """The forecast of a trial, in which a build that was made ahead is only loaded."""
+    found = task.forecast(contender)
+    is_made = runner.width > 1 and isinstance(contender, Launch) and runner.is_built(contender)
+    return replace(found, build=min(_LOADING, found.build)) if is_made else found
 
 
 def _try(search: KernelSearch | None, contender: Contender | Rejected, runner: Runner) -> Outcome:
@@ -351,20 +302,13 @@ def _try(search: KernelSearch | None, contender: Contender | Rejected, runner: R
     return outcome
 
 
-def _launch(search: KernelSearch, config: Config, task: Task) -> Launch | Rejected:
-    refusal = search.kernel.space.refusal(config, task.problem, task.device)
-    if refusal is not None:
-        return Rejected(search.kernel.name, config, "space", refusal)
-    return search.kernel.launch(config, task.problem, task.device)
-
-
 def _finals(task: Task, runner: Runner, outcomes: Sequence[Outcome], limit: float, most: float) -> FinalReport | None:
     kernels = {kernel.name: kernel for kernel in task.kernels}
 
     def launch(of: Measured) -> Launch:
         return kernels[of.kernel].launch(of.config, task.problem, task.device)
 
-    return finals(outcomes, _untuned(task), launch, runner, task.problem, limit, task.seed, most=most)
+    return finals(outcomes, task.untuned, launch, runner, task.problem, limit, task.seed, most=most)
 
 
 def _fallback(runner: ProvingRunner, outcomes: Sequence[Outcome], default: Launch | None) -> FinalReport | None:
@@ -379,7 +323,7 @@ def _is_worse_than_untuned(final: FinalReport, task: Task, outcomes: Sequence[Ou
 
     A few seconds that sufficed for naive alone must not have products made by it.
     """
-    untuned = _untuned(task)
+    untuned = task.untuned
     if untuned is None or task.kernels[-1].role == LESSON:  # what a lesson takes is told, and serves nothing
         return False
     seen = [one for one in outcomes if (one.kernel, one.config) == (untuned.kernel, untuned.config)]
@@ -387,12 +331,3 @@ def _is_worse_than_untuned(final: FinalReport, task: Task, outcomes: Sequence[Ou
         return False
     forecast = task.forecast(untuned).launch
     return 0 < CLEARLY * forecast < final.best.timing.median_ms / 1e3  # 0: nothing forecasts
-
-
-def _untuned(task: Task) -> Launch | None:
-    """The default of the last kernel whose space allows one, or None."""
-    for kernel in reversed(task.kernels):
-        default = kernel.default(task.problem, task.device)
-        if kernel.space.refusal(default, task.problem, task.device) is None:
-            return kernel.launch(default, task.problem, task.device)
-    return None

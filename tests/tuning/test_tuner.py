@@ -12,12 +12,12 @@ from threading import Event
 import pytest
 
 from app.tuning.budget import Budget, Forecast
-from app.tuning.outcome import Accuracy, FinalReport, Measured, Outcome, Rejected, Timing
+from app.tuning.outcome import Accuracy, FinalReport, Measured, Outcome, Rejected, Timing, best_of
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
 from app.tuning.search.search_task import SearchTask, make_strategy
 from app.tuning.search.strategy import SearchInputs, Strategy, strategy
 from app.tuning.task import Task
-from app.tuning.tuner import best_of, tune
+from app.tuning.tuner import tune
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.kernel import Kernel
@@ -564,17 +564,33 @@ def test_short_budget_tries_the_untuned_default_first_where_nothing_is_promoted_
     assert runner.launches[0].kernel == "tiled"
 
 
+def test_what_is_built_ahead_fits_whatever_its_build_was_forecast_to_take() -> None:
+    order = hurried({"naive": 0.1, "tiled": 0.1}, {"tiled": 190.0})
+    outcomes, _ = run(Scripted(seconds=0.1), Budget(trials=2, seconds=4.0), order=order)
+    assert not [one for one in outcomes if isinstance(one, Rejected) and one.stage == "forecast"]
+    alone, _ = run(Scripted(seconds=0.1, width=1), Budget(trials=2, seconds=4.0), order=order)
+    assert {one.kernel for one in alone if isinstance(one, Rejected) and one.stage == "forecast"} == {"tiled"}
+
+
+def test_builds_made_ahead_are_made_at_the_same_time() -> None:
+    order = hurried({"naive": 0.1, "tiled": 0.1}, {"naive": 0.7, "tiled": 0.7})
+    for width in (1, 4):
+        runner = Scripted(seconds=0.1, width=width)
+        run(runner, Budget(trials=2, seconds=6.0), order=order)
+        assert (runner.proved[0] == 1) == (width == 1)  # in a hurry each is proved
+
+
 def test_what_is_slower_than_the_untuned_default_is_forecast_is_no_best() -> None:
-    runner = Scripted(seconds=0.1)
+    runner = Scripted(seconds=0.1, width=1)
     faster = hurried({"naive": 1e-9, "tiled": 1e-9}, {"tiled": 190.0})
     outcomes, final = run(runner, Budget(trials=3, seconds=60.0), order=faster)
     assert any(isinstance(one, Measured) for one in outcomes)
     assert final is None
     best = min(one.timing.median_ms for one in outcomes if isinstance(one, Measured)) / 1e3
     close = hurried({"naive": 1e-9, "tiled": best / 1.2}, {"tiled": 190.0})
-    assert run(Scripted(seconds=0.1), Budget(trials=3, seconds=60.0), order=close)[1] is not None
+    assert run(Scripted(seconds=0.1, width=1), Budget(trials=3, seconds=60.0), order=close)[1] is not None
     slower = hurried({"naive": 1e-9, "tiled": 10.0}, {"tiled": 190.0})
-    _, final = run(Scripted(seconds=0.1), Budget(trials=3, seconds=60.0), order=slower)
+    _, final = run(Scripted(seconds=0.1, width=1), Budget(trials=3, seconds=60.0), order=slower)
     assert final is not None
     assert final.best.kernel == "naive"
 

@@ -13,11 +13,11 @@ from rich.table import Table
 from app.cli.figures import config_text
 from app.errors import Malformed
 from app.tuning.budget import Budget
-from app.tuning.outcome import FinalReport
+from app.tuning.outcome import FinalReport, best_of
 from app.tuning.replay import FORMAT, Recording, Replay, load
 from app.tuning.search.strategy import STRATEGIES
 from app.tuning.task import Task
-from app.tuning.tuner import best_of, tune
+from app.tuning.tuner import tune
 
 
 @dataclass(frozen=True, slots=True)
