@@ -12,7 +12,9 @@ from kernels.common import wgmma_registers
 
 COMMON: Final = "common"
 GENERATED: Final = {f"{COMMON}/wgmma_registers.h": wgmma_registers.header}
-READ_SWEEP: Final = f"{COMMON}/read_sweep.ptx"  # no part of a product: what a GPU does before a launch that is timed
+# No parts of a product: what a GPU does before a launch that is timed.
+READ_SWEEP: Final = f"{COMMON}/read_sweep.ptx"
+WAIT_FOR_HOST: Final = f"{COMMON}/wait_for_host.ptx"
 _INCLUDE: Final = re.compile(r'^#include "(\w+\.h)"$', re.MULTILINE)
 # A literal, in which nothing is a comment or a blank too many; else blanks and comments, which together are one blank.
 # One that is not closed ends with its line, a comment with the text: the pattern never looks at a character again.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -164,6 +165,25 @@ class TestCuda(Contract):
                     seconds += timed([sets[number % 4]], EVENTS)
                 # A launch between events has some 2 us of its own. After the wait one took three to four times as long.
                 assert 0.9 * together < median(seconds) < 1.1 * together + 3e-6, (name, gap, together, seconds)
+
+    def test_a_launch_takes_as_long_where_the_host_is_slow_to_queue_it(self, backend: Backend) -> None:
+        limits = backend.device.limits
+        timer = pytest.importorskip("app.devices.cuda.timing").LaunchTimer(limits, lambda n: backend.allocate(n).handle)
+        words = pytest.importorskip("cupy").zeros(2**24, np.uint32)
+
+        def launch(gap: float) -> None:
+            sleep(gap)
+            words.fill(1)
+
+        def median_of(gap: float) -> float:
+            launches = [partial(launch, gap)] * 4
+            return float(
+                median(each for _ in range(8) for each in timer.seconds(EVENTS, launches, self, (), nullcontext))
+            )
+
+        median_of(0)
+        prompt, slow = median_of(0), median_of(5e-3)
+        assert abs(slow - prompt) < 0.1 * prompt
 
     def test_a_launch_that_cannot_be_captured_is_a_reason_and_graphs_work_on(self, backend: Backend) -> None:
         problem = Problem(64, 64, 64)

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from importlib.resources import files
-from math import ceil
 from time import perf_counter
 from typing import Any, Final
 
@@ -15,39 +14,60 @@ import numpy as np
 from cupy.cuda import runtime
 
 from kernels.device import Limits
-from kernels.sources import READ_SWEEP
+from kernels.sources import READ_SWEEP, WAIT_FOR_HOST
 
 Launch = Callable[[], None]
 Around = Callable[[int], AbstractContextManager[object]]
 
-_SWEPT_BYTES: Final = 2**27  # bytes at least that are read to keep the device busy while the host queues launches
+_SWEPT_BYTES: Final = 2**27  # bytes at least that are read before a launch
+_SWEEPS: Final = 2  # that often: the device begins what is queued behind them without a gap
 _GRID, _BLOCK = 528, 512
-_HEADROOM: Final = 1.3  # how much faster than the device's bandwidth that may be
-_BUSY: Final = 250e-6  # seconds of it at least: a host that has waited queues its first launch so late, and slowly
-_MOST_BUSY: Final = 10e-3  # seconds of it at most
-_SPARE: Final = 2.0  # times what the host took last, such as a graph's first launch
-_CALMER: Final = 0.5  # of it at least after launches that were queued in less
-_TIMES: Final = 3  # that launches are queued where the device was idle before they were
-_QUEUEING: Final = 20e-6  # seconds that the host takes to queue a launch with its two events, or a graph
-_NODE: Final = 1e-6  # seconds that each launch of a graph adds to that
+_WAITED: Final = 1.0  # seconds at most that the device waits for the host to have queued everything
+_LATE: Final = 0.8  # of these, after which the host may have been too late
+_TIMES: Final = 3  # that launches are queued where it was
+_TOGETHER: Final = 64  # launches that are queued at once: a queue that is full would wait for the device
+_WORD_BYTES: Final = 4
 _GRAPHS: Final = 32  # kept: contenders that are timed in turn are captured once
 _TICK: Final = 1e-6  # milliseconds: a zero of the device's clock is less than this, and no launch takes nothing
+
+
+class StreamWait:
+    """Has what is queued on the current device's legacy default stream wait until the host releases it.
+
+    One thread of the device reads a word of pinned memory, for a second at most.
+    """
+
+    def __init__(self) -> None:
+        self._memory = cupy.cuda.alloc_pinned_memory(_WORD_BYTES)
+        self._word = np.frombuffer(self._memory, np.uint32, 1)
+        self._word[0] = self._count = 0
+        self._function = _function(WAIT_FOR_HOST, "wait_for_host")
+
+    def queue(self) -> None:
+        """Queue the wait before what is queued next."""
+        self._count = (self._count + 1) % 2**32
+        given = np.uint64(self._memory.ptr), np.uint32(self._count), np.uint64(_WAITED * 1e9)
+        self._function((1,), (1,), given)
+
+    def release(self) -> None:
+        """Let the device go on."""
+        self._word[0] = self._count
 
 
 class LaunchTimer:
     """Times launches on the current device's legacy default stream, with cold caches.
 
-    Launches are queued behind reads of twice the cache, which leave clean lines: a launch waits neither for the host
-    nor for what another has left to be written. What was queued too late for that is queued again behind more reads.
+    The device begins when the host has queued everything: reads of twice the cache, which leave clean lines, and the
+    launches. So a launch waits neither for the host, however busy that is, nor for what another has left to be written.
+    What took the host longer than the device waits is queued again.
     """
 
     def __init__(self, limits: Limits, allocate: Callable[[int], Any]) -> None:
         self._nbytes = max(_SWEPT_BYTES, 2 * limits.cache_bytes)
-        self._sweeping = self._nbytes / limits.bandwidth / _HEADROOM
-        self._busy = _BUSY
         self._allocate = allocate
         self._swept: Any = None
         self._sweep: Any = None
+        self._wait: StreamWait | None = None
         self._stream: Any = None
         self._graphs: OrderedDict[tuple[object, ...], tuple[Any, object]] = OrderedDict()
 
@@ -74,46 +94,53 @@ class LaunchTimer:
         raise ValueError(f"CUDA has no policy {policy!r}")
 
     def forget(self) -> None:
-        """Give back the memory that is held for keeping the device busy."""
+        """Give back the memory that is read."""
         self._swept = None
 
     def _each(self, launches: Sequence[Launch]) -> list[float]:
-        return self._queued(launches, len(launches) * _QUEUEING)
+        parts = [launches[begin : begin + _TOGETHER] for begin in range(0, len(launches), _TOGETHER)]
+        return [seconds for part in parts for seconds in self._queued(part)]
 
     def _together(self, launches: Sequence[Launch], what: object, key: tuple[object, ...], around: Around) -> float:
         graph = self._graph(launches, what, key, around)
         whole = [lambda: graph.launch(cupy.cuda.Stream.null)]
-        return self._queued(whole, _QUEUEING + len(launches) * _NODE)[0] / len(launches)
+        return self._queued(whole)[0] / len(launches)
 
-    def _queued(self, launches: Sequence[Launch], seconds: float) -> list[float]:
-        """The seconds of each launch, which the host takes about `seconds` to queue."""
+    def _queued(self, launches: Sequence[Launch]) -> list[float]:
+        """The seconds of each launch, queued while the device waits for the host."""
+        events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in launches]
         for _ in range(_TIMES):
-            events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in launches]
-            busy = self._keep_busy(max(self._busy, seconds))
             began = perf_counter()
-            for (start, end), launch in zip(events, launches, strict=True):
-                start.record()
-                launch()
-                end.record()
-            was_idle, took = busy.done, perf_counter() - began
+            self._queue_reads()
+            try:
+                for (start, end), launch in zip(events, launches, strict=True):
+                    start.record()
+                    launch()
+                    end.record()
+            finally:
+                took = perf_counter() - began
+                self._release()
             runtime.deviceSynchronize()
-            self._busy = min(max(_BUSY, _SPARE * took, _CALMER * self._busy), _MOST_BUSY)
-            if not was_idle:
+            if took < _LATE * _WAITED:
                 break
         return [_elapsed(*pair) for pair in events]
 
-    def _keep_busy(self, seconds: float) -> Any:
-        """Queue reads that take so long, and leave nothing of anybody's operands in the cache; gives their end."""
+    def _queue_reads(self) -> None:
+        """Queue a wait for the host, and reads that leave nothing of anybody's operands in the cache."""
         if self._sweep is None:
-            self._sweep = cupy.RawModule(path=str(files("kernels").joinpath(READ_SWEEP))).get_function("read_sweep")
+            self._sweep = _function(READ_SWEEP, "read_sweep")
         if self._swept is None:
             self._swept = self._allocate(self._nbytes)
+        if self._wait is None:
+            self._wait = StreamWait()
+        self._wait.queue()
         given = np.uint64(self._swept.ptr), np.uint64(self._nbytes // 16)
-        for _ in range(ceil(seconds / self._sweeping)):
+        for _ in range(_SWEEPS):
             self._sweep((_GRID,), (_BLOCK,), given)
-        end = cupy.cuda.Event()
-        end.record()
-        return end
+
+    def _release(self) -> None:
+        if self._wait is not None:
+            self._wait.release()
 
     def _graph(self, launches: Sequence[Launch], what: object, key: tuple[object, ...], around: Around) -> Any:
         whole = id(what), *key
@@ -141,6 +168,11 @@ class LaunchTimer:
         stream.synchronize()
         self._stream = stream
         return graph
+
+
+def _function(file: str, name: str) -> Any:
+    """A function of one of the package's PTX files."""
+    return cupy.RawModule(path=str(files("kernels").joinpath(file))).get_function(name)
 
 
 def _elapsed(start: Any, end: Any) -> float:
