@@ -46,6 +46,12 @@ struct Place {
     int column;
 };
 
+// `of`, which is less than 2^31, over the divisor that plan.py makes multiplier and shift of.
+INNER INDEX quotient(const unsigned of, const INDEX multiplier, const INDEX shift)
+{
+    return (INDEX)((unsigned long long)of * (unsigned)multiplier >> (int)shift);
+}
+
 // Past the end of k there are zeros.
 INNER REAL element_of_a(const Product &of, const INDEX row, const int q)
 {
@@ -57,9 +63,26 @@ INNER REAL element_of_b(const Product &of, const int column, const int q)
     return q < of.k ? READ(of.b, TRANS_B ? column * of.k + q : q * of.n + column) : (REAL)0;
 }
 
-// Sums of a vector's elements, of which element 0 lies at `at`, or would, where its column is
-// negative. Rows are as long as vectors: it has parts of two at most, and what it needs of A is two
-// elements. No load depends on what is inside, so that all are in flight together.
+// Sums of a vector's elements, all of one row of C.
+INNER void multiply_in_row(const Product &of, const Place at, REAL (&acc)[VECTOR])
+{
+    REAL of_a[BK], of_b[BK][VECTOR];
+    EACH(q, BK) {
+        of_a[q] = element_of_a(of, at.row, q);
+        EACH(e, VECTOR) {
+            of_b[q][e] = element_of_b(of, at.column + e, q);
+        }
+    }
+    EACH(q, BK) {
+        EACH(e, VECTOR) {
+            acc[e] = FMA(of_a[q], of_b[q][e], acc[e]);
+        }
+    }
+}
+
+// The same of a vector whose element 0 lies at `at`, or would, where its column is negative, and
+// that has parts of two rows, which are as long as it: what it needs of A is two elements. No load
+// depends on what is inside, so that all are in flight together.
 INNER void multiply_in_two_rows(const Product &of, const Place at, REAL (&acc)[VECTOR])
 {
     const INDEX left = of.n - at.column;
@@ -133,10 +156,12 @@ INNER void store_vector(STORED *c, const int first, const int last, const REAL (
 
 KERNEL_MIN_BLOCKS(THREADS, 1, 1)
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
-       const INDEX n, const INDEX k)
+       const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX multiplier,
+       const INDEX shift)
 {
     const INDEX size = m * n, of_batch = (size + VECTOR - 1 + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
-    const unsigned batch = (unsigned)BLOCK / (unsigned)of_batch;
+    // The loads wait for this arithmetic: no division in the first product.
+    const unsigned batch = BLOCK < of_batch ? 0 : (unsigned)BLOCK / (unsigned)of_batch;
     STORED *const to = c + batch * size;
     // The first vector begins before C where C is not aligned.
     const INDEX lead = ADDRESS(to) % sizeof(Vector) / sizeof(STORED);
@@ -151,11 +176,15 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
         }
         Place at = {0, (int)from};
         if (from >= n) {
-            at.row = size >> 32 ? from / n : (INDEX)((unsigned)from / (unsigned)n);
+            at.row = size >> 31 ? from / n : quotient((unsigned)from, multiplier, shift);
             at.column = (int)(from - at.row * n);
         }
         REAL acc[VECTOR] = {};
-        if (n >= VECTOR) {
+        const int is_in_row = at.column >= 0 && at.column + VECTOR <= n;
+        // One way for a warp: of two the loads of one would wait for the other's.
+        if (__all_sync(__activemask(), is_in_row)) {
+            multiply_in_row(of, at, acc);
+        } else if (n >= VECTOR) {
             multiply_in_two_rows(of, at, acc);
         } else {
             multiply_in_rows(of, at, first, last, acc);

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from app.services.best.lookup import untuned
+from app.worker.serving.launch_class import sample
 from kernels.outer import OUTER
-from kernels.outer.plan import blocks
+from kernels.outer.plan import blocks, division_by
 from kernels.outer.space import SPACE
 from kernels.problem import Problem
 from kernels.space import Config
@@ -53,6 +54,25 @@ def test_what_cannot_run_well_is_refused_by_its_reason(
 ) -> None:
     refusal = SPACE.refusal(tile(*values), problem, H200)
     assert refusal is None if rule is None else str(refusal).startswith(rule)
+
+
+def test_rows_are_divided_by_as_whole_numbers_are() -> None:
+    seed = secrets.randbelow(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)  # noqa: S311  divisors, no secrets
+    for _ in range(2000):
+        divisor = dice.choice(
+            (dice.randint(1, 70), 2 ** dice.randint(0, 30) + dice.randint(0, 1), dice.randint(1, 2**31 - 1))
+        )
+        multiplier, shift = division_by(divisor)
+        assert multiplier < 2**32
+        most = (2**31 - 1) // divisor * divisor
+        for dividend in (dice.randint(0, 2**31 - 1), most, most - 1, 2**31 - 1):
+            assert dividend * multiplier >> shift == dividend // divisor
+
+
+def test_a_class_of_one_k_is_verified_by_a_product_of_one() -> None:
+    assert sample(OUTER.launch(OUTER.default(RAGGED, H200), RAGGED, H200)).k == 1
 
 
 def test_a_batch_has_blocks_for_each_of_its_products_wherever_they_begin() -> None:

@@ -91,7 +91,7 @@ def sample(launch: Launch) -> Problem:
     """A small problem of the launch's class: more than one tile in every direction, the last of them not full.
 
     A size is a multiple of 16 bytes if the launch's is, and k at least the minimum of emulation. Where a tile has all
-    of k, that is as much as it has room for, or one less, but no more than a few passes take.
+    of k, that is as much as it has room for, or one less if that is not zero, but no more than a few passes take.
     """
     problem = launch.problem
     step = _VECTOR // problem.itemsize
@@ -101,7 +101,7 @@ def sample(launch: Launch) -> Problem:
     )
     most_k = CATALOGUE[launch.kernel].most_k
     if most_k is not None:
-        k = min(most_k(launch.config, problem), _DEEPEST) - (not aligned(problem)[2])
+        k = max(1, min(most_k(launch.config, problem), _DEEPEST) - (not aligned(problem)[2]))
     return Problem(
         m=m,
         n=n,
