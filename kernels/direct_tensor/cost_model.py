@@ -13,38 +13,38 @@ from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, WARP
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 4,534 times of 354 shapes on an H200: seconds of a launch.
+# Fitted, as benchmarks/kernels/fit.py does, to 6,520 times of 522 shapes on an H200: seconds of a launch.
 LAUNCH: Final = 1.58e-6
 # Clocks that a warp waits for each load of a thread, of some words or one element, for each word that is realigned and
 # for each element of it that may have to be read by itself, and for each of its stores.
-WAIT_LOAD: Final = 26.9
-WAIT_HALF: Final = 53.3
-WAIT_WORD: Final = 18.2
-WAIT_MOVED: Final = 15.9
-WAIT_EDGE: Final = 3.7
-WAIT_STORE: Final = 29.3
+WAIT_LOAD: Final = 27.2
+WAIT_HALF: Final = 52.6
+WAIT_WORD: Final = 18.6
+WAIT_MOVED: Final = 13.8
+WAIT_EDGE: Final = 2.87
+WAIT_STORE: Final = 29.9
 # Clocks of an SM for each element that a warp loads by itself, each word that a thread has then, each line of memory
 # that a tile's loads begin, each store and instruction of mma of a warp; more for a store of one element, for a word of
 # an operand or of C that is realigned, and for the ends of a row of C.
-ELEMENT_CLOCKS: Final = 0.864
-WORD_CLOCKS: Final = 0.364
-LINE_CLOCKS: Final = 0.582
-STORE_CLOCKS: Final = 3.94
-SINGLE_STORE: Final = 11.6
-MMA_CLOCKS: Final = 2.58
-MOVED_CLOCKS: Final = 2.32
-ENDS_CLOCKS: Final = 20.1
+ELEMENT_CLOCKS: Final = 0.987
+WORD_CLOCKS: Final = 0.231
+LINE_CLOCKS: Final = 0.557
+STORE_CLOCKS: Final = 3.22
+SINGLE_STORE: Final = 9.78
+MMA_CLOCKS: Final = 2.76
+MOVED_CLOCKS: Final = 3.04
+ENDS_CLOCKS: Final = 18.7
 # Clocks that a warp waits in each pass but the first, for the others' slices, and for each pair of sums that it adds.
-PASS_CLOCKS: Final = 618
-JOIN_CLOCKS: Final = 437
-SUM_CLOCKS: Final = 16.2
+PASS_CLOCKS: Final = 631
+JOIN_CLOCKS: Final = 403
+SUM_CLOCKS: Final = 16.1
 # Clocks of an SM until a block is there, and each of its warps; and for each block of the first on all SMs.
-BLOCK_CLOCKS: Final = 13.7
-WARP_CLOCKS: Final = 9
-BEGUN_CLOCKS: Final = 3.52
+BLOCK_CLOCKS: Final = 12.6
+WARP_CLOCKS: Final = 12.5
+BEGUN_CLOCKS: Final = 3.69
 # Of bandwidth, that memory has; and how often rows of C that start anywhere are stored again, if not in aligned words.
-OF_BANDWIDTH: Final = 2.61
-STORED_AGAIN: Final = 1.87
+OF_BANDWIDTH: Final = 2.39
+STORED_AGAIN: Final = 2.17
 # Registers beside operands and half of the sums' columns.
 ADDRESSES: Final = 40
 # As in fragments.h: tiles of 8 lines of A that lie among each other, and elements that a thread reads along k.

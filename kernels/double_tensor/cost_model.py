@@ -23,33 +23,33 @@ SIDE: Final = 8
 SHALLOW, DEEPEST = 4, 16
 # Bytes of C's row that a warp stores at once: of four lanes, pairs or single elements.
 PAIRS, SINGLE = 64, 32
-# Fitted, as benchmarks/kernels/fit.py does, to 1,385 times of 66 shapes on an H200: seconds of a launch, and the share
+# Fitted, as benchmarks/kernels/fit.py does, to 1,824 times of 96 shapes on an H200: seconds of a launch, and the share
 # of memory's bandwidth that traffic seems to have.
-LAUNCH: Final = 2.3e-06
-OF_BANDWIDTH: Final = 1.18
+LAUNCH: Final = 2.24e-6
+OF_BANDWIDTH: Final = 1.21
 # Clocks of a k tile that a block waits: for its copies, shared by the stages ahead; for each mma step of a warp and
 # instruction of it; and for each of loads from shared memory by bytes, where these are not read ahead: behind a barrier
 # all warps load before any multiplies.
-WAIT_CLOCKS: Final = 154
-STEP_CLOCKS: Final = 8.86
-MMA_CLOCKS: Final = 2.62
-BEHIND_CLOCKS: Final = 0.246
+WAIT_CLOCKS: Final = 132
+STEP_CLOCKS: Final = 11
+MMA_CLOCKS: Final = 2.37
+BEHIND_CLOCKS: Final = 0.254
 # Clocks of an SM: for each one of its products, more where instructions are deepest or shallow; for each one of loads
 # from shared memory by bytes; and each copy of a warp.
-PRODUCT_CLOCKS: Final = 0.665
-DEEPEST_CLOCKS: Final = 0.0489
-SHALLOW_CLOCKS: Final = 0.0624
-LOAD_CLOCKS: Final = 0.906
-COPY_CLOCKS: Final = 2.33
+PRODUCT_CLOCKS: Final = 0.672
+DEEPEST_CLOCKS: Final = 0.0788
+SHALLOW_CLOCKS: Final = 0.0628
+LOAD_CLOCKS: Final = 0.932
+COPY_CLOCKS: Final = 2.28
 # Clocks of a tile before its first product and after its last one, and of each further one of an SM where no other
 # block runs beside it; of each sector that its stores touch; of splits for each other, of a block for each other that
 # has a share of its tile, which it adds in turn, and for each 128 bytes of partial sums.
-TILE_CLOCKS: Final = 41
-ALONE_CLOCKS: Final = 2640
-SECTOR_CLOCKS: Final = 1.62
-JOIN_CLOCKS: Final = 5820
-PARTNER_CLOCKS: Final = 628
-SUM_CLOCKS: Final = 2.85
+TILE_CLOCKS: Final = 153
+ALONE_CLOCKS: Final = 2770
+SECTOR_CLOCKS: Final = 1.63
+JOIN_CLOCKS: Final = 5770
+PARTNER_CLOCKS: Final = 553
+SUM_CLOCKS: Final = 2.87
 # Registers of a thread that reads ahead beyond the least, where nothing limits them.
 FREE_REGISTERS: Final = 60
 

@@ -23,32 +23,32 @@ from kernels.problem import Problem
 from kernels.rules import CLUSTERED_SMS, FLOAT_BYTES, WARP, blocks, real_bytes
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 845 times of 93 shapes on an H200. Seconds: of a launch whose loads are
+# Fitted, as benchmarks/kernels/fit.py does, to 2,771 times of 176 shapes on an H200. Seconds: of a launch whose loads are
 # all in flight together, of loads that wait for others, of a wave of blocks, of each warp of a block, which begin and
 # meet one after another, of a cluster's blocks that add up their sums, and of each word of sums that is written or
 # added to another lane's.
-LAUNCH: Final = 1.4e-6
-ROUND: Final = 3.8e-7
-WAVE: Final = 1.1e-6
-STARTED: Final = 3.1e-8
-JOINED_BLOCKS: Final = 6.3e-7
-SUM: Final = 5e-9
+LAUNCH: Final = 1.47e-6
+ROUND: Final = 3.95e-7
+WAVE: Final = 1.11e-6
+STARTED: Final = 2.5e-8
+JOINED_BLOCKS: Final = 6.72e-7
+SUM: Final = 3.74e-9
 # Seconds of a thread for each load and each product, which it issues one after another.
-ALONE_LOAD: Final = 3.6e-9
-ALONE_PRODUCT: Final = 1.2e-9
+ALONE_LOAD: Final = 3.33e-9
+ALONE_PRODUCT: Final = 8.34e-10
 # Instructions of a load of the long operand and of one of the short, and of each product and each element, as they are
 # issued: a warp's in a cycle of each of an SM's four parts.
-LOAD: Final = 2.4
-LOAD_SHORT: Final = 3.3
-PRODUCT: Final = 0.41
-ELEMENT: Final = 5.5
+LOAD: Final = 2.55
+LOAD_SHORT: Final = 5.67
+PRODUCT: Final = 1.52
+ELEMENT: Final = 2.4
 # What both operands seem to be read at, of memory's bandwidth, as some of them is in the cache; what one SM gets of
 # that where others are done, beside an equal share; and what the caches send all blocks at.
-OF_BANDWIDTH: Final = 1.3
-OF_ONE: Final = 3.5
-OF_CACHE: Final = 3.4
+OF_BANDWIDTH: Final = 1.23
+OF_ONE: Final = 9.2
+OF_CACHE: Final = 3.33
 # What takes no longest costs so much of its time.
-BESIDE: Final = 0.39
+BESIDE: Final = 0.448
 # What an SM holds at once, if its limits are not known.
 HELD: Final = 2
 

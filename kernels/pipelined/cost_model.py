@@ -17,38 +17,38 @@ from kernels.stream_k import stream_k_schedule
 
 # FMAs of an SM in a clock.
 FMAS: Final = 128
-# Fitted, as benchmarks/kernels/fit.py does, to 1,692 times of 144 shapes on an H200: seconds of a launch, of one
+# Fitted, as benchmarks/kernels/fit.py does, to 2,854 times of 239 shapes on an H200: seconds of a launch, of one
 # that reduces and of one that packs; and the shares of memory's bandwidth that traffic seems to have.
-LAUNCH: Final = 1.5e-6
-REDUCING: Final = 1.5e-6
-PACKING: Final = 4.8e-6
-OF_BANDWIDTH: Final = 2.5
-OF_BANDWIDTH_SUMS: Final = 0.86
-OF_BANDWIDTH_PACKING: Final = 1.1
+LAUNCH: Final = 1.65e-6
+REDUCING: Final = 1.7e-6
+PACKING: Final = 3.92e-6
+OF_BANDWIDTH: Final = 3.06
+OF_BANDWIDTH_SUMS: Final = 0.969
+OF_BANDWIDTH_PACKING: Final = 0.651
 # Clocks of a k tile that a block waits: for copies, shared by the stages ahead, for a thread's own copies, and for each
 # FMA of a thread.
-WAIT_CLOCKS: Final = 109
-OWN_COPY_CLOCKS: Final = 7.8
-FMA_CLOCKS: Final = 0.72
+WAIT_CLOCKS: Final = 75.3
+OWN_COPY_CLOCKS: Final = 8.46
+FMA_CLOCKS: Final = 0.654
 # Clocks of an SM for each element of a step that a warp loads, and each of its copies; and the exponent p of the p-norm
 # of these and of products, which overlap but for the end.
-LOAD_CLOCKS: Final = 0.6
-COPY_CLOCKS: Final = 1.4
+LOAD_CLOCKS: Final = 0.614
+COPY_CLOCKS: Final = 1.69
 # Clocks of an SM in which a warp's copy of single elements of B, which are turned on their way, is issued in place of
 # products.
-TURNED_CLOCKS: Final = 3.9
+TURNED_CLOCKS: Final = 1.97
 SHARP: Final = 6
 BLUNT: Final = 1.5
 # Of memory's bandwidth, what the cache has for the blocks of all SMs.
-OF_BANDWIDTH_CACHE: Final = 0.89
+OF_BANDWIDTH_CACHE: Final = 0.914
 # Clocks of a tile before its first product and after its last one; of a warp's stores of C, for each of the lines that
 # it has open at once, in parts that are to be merged, what it takes through shared memory, and what each further slice
 # does.
-TILE_CLOCKS: Final = 915
-STORE_CLOCKS: Final = 7.6
-LINE_CLOCKS: Final = 0.83
-STAGED_CLOCKS: Final = 9.8
-SLICE_CLOCKS: Final = 6.5
+TILE_CLOCKS: Final = 574
+STORE_CLOCKS: Final = 8
+LINE_CLOCKS: Final = 0.907
+STAGED_CLOCKS: Final = 10.3
+SLICE_CLOCKS: Final = 7.62
 # Columns that a thread has side by side.
 RUN: Final = 4
 # Registers beside the least that a thread has without spilling.

@@ -31,7 +31,7 @@ LARGE: Final = 800_000
 # How much longer than double_tensor's and double_hopper's its estimate may be; and than pipelined's and
 # register_tiled's, where k is short or not.
 CLOSE: Final = 1.1
-CLOSE_SHORT: Final = 1.2
+CLOSE_SHORT: Final = 1.25
 CLOSE_LONG: Final = 1.05
 # How many times its estimate direct_tensor's is to be at least.
 SURELY: Final = 1.05

@@ -15,27 +15,27 @@ from kernels.space import Config
 
 # float32 FMAs of an SM in a clock.
 FMAS: Final = 128
-# Fitted, as benchmarks/kernels/fit.py does, to 1,862 times of 184 shapes on an H200: seconds of a launch, and the share
+# Fitted, as benchmarks/kernels/fit.py does, to 2,980 times of 305 shapes on an H200: seconds of a launch, and the share
 # of memory's bandwidth that traffic seems to have.
-LAUNCH: Final = 1.9e-6
-OF_BANDWIDTH: Final = 0.84
+LAUNCH: Final = 1.84e-6
+OF_BANDWIDTH: Final = 0.852
 # Bytes of traffic that a sector costs which is written in part: caches read or merge the rest of it.
 SECTOR_BYTES: Final = 32
 BLUNT: Final = 1.5
-PARTIAL_BYTES: Final = 20
+PARTIAL_BYTES: Final = 19.5
 # Clocks that a block waits: of each k, each FMA of a thread and each of its copies, more where elements are of 2 bytes,
 # which cp.async does not copy.
-K_CLOCKS: Final = 17
-FMA_CLOCKS: Final = 0.61
-COPY_CLOCKS: Final = 20
-HALF_COPY_CLOCKS: Final = 72
+K_CLOCKS: Final = 16.1
+FMA_CLOCKS: Final = 0.554
+COPY_CLOCKS: Final = 21.8
+HALF_COPY_CLOCKS: Final = 77.4
 # Clocks of an SM: for each FMA of all its threads, and each load of an element, copy and store of a warp; more where a
 # store rounds to 16 bits.
-ISSUED_FMA: Final = 0.71
-ISSUED_LOAD: Final = 0.43
-ISSUED_COPY: Final = 1
-ISSUED_STORE: Final = 1.6
-ROUNDED_STORE: Final = 2.7
+ISSUED_FMA: Final = 0.726
+ISSUED_LOAD: Final = 0.46
+ISSUED_COPY: Final = 0.7
+ISSUED_STORE: Final = 2.13
+ROUNDED_STORE: Final = 2.61
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:

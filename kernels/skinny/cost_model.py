@@ -27,37 +27,37 @@ from kernels.skinny.plan import (
 )
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 827 times of 120 shapes on an H200. Seconds: first loads and last stores
+# Fitted, as benchmarks/kernels/fit.py does, to 1,865 times of 273 shapes on an H200. Seconds: first loads and last stores
 # of the blocks that run at once, what sums of slices take to the cache and back, once or twice, an access to shared
 # memory that waits for none before it, and one in its turn.
-STARTING: Final = 1.9e-6
-LEAVING: Final = 1.4e-6
-MEETING: Final = 9.1e-10
-TAKING: Final = 5.2e-9
+STARTING: Final = 2e-6
+LEAVING: Final = 1.38e-6
+MEETING: Final = 3.22e-10
+TAKING: Final = 3.98e-9
 # Of what memory gives, one SM gets so much, and of all SMs so many get all.
-ONE_GETS: Final = 0.011
-BUSY: Final = 0.27
+ONE_GETS: Final = 0.0113
+BUSY: Final = 0.273
 # Memory gives so much where less than a whole line is read at once. It is kept half as busy as it can be by so many
 # bytes under way on an SM.
-PARTS: Final = 0.65
-HALF_BUSY: Final = 3510
+PARTS: Final = 0.746
+HALF_BUSY: Final = 5830
 LINE_BYTES: Final = 128
 SECTOR_BYTES: Final = 32
 # Instructions of a step beside FMAs: one for each pack of either operand that is read, so many for each copy of the
 # long operand and of the short one, for each product where elements are converted, and in all. So many warps of a
 # scheduler issue half of what they could. What is not the longest costs so much.
-COPYING: Final = 13
-SHORT_COPYING: Final = 28
-CONVERTED: Final = 3.3
-AROUND: Final = 7.1
-HALF_ISSUED: Final = 0.041
-BESIDE: Final = 0.24
+COPYING: Final = 5.34
+SHORT_COPYING: Final = 19.3
+CONVERTED: Final = 2.76
+AROUND: Final = 0.457
+HALF_ISSUED: Final = 0.308
+BESIDE: Final = 0.405
 # Clocks that a thread takes for each copy of the first k tile of the short operand, for a step, and in it for each
 # product and each load, however few others there are.
-FILL_CLOCKS: Final = 48
-STEP_CLOCKS: Final = 4.1
-FMA_CLOCKS: Final = 1.3
-LOAD_CLOCKS: Final = 8.6
+FILL_CLOCKS: Final = 70.2
+STEP_CLOCKS: Final = 8.38
+FMA_CLOCKS: Final = 1.02
+LOAD_CLOCKS: Final = 12.9
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from heapq import nsmallest
 from typing import Final
 
 from kernels.arithmetic import MMA
@@ -12,10 +14,10 @@ from kernels.kernel import Kernel, Sizes
 from kernels.packing import PACK_K_MAJOR, is_worth_packing, ragged
 from kernels.problem import Problem
 from kernels.rules import blocks
-from kernels.space import Config
+from kernels.space import Config, Rule
 from kernels.split_k import k_tiles
-from kernels.tensor_core.cost_model import seconds
-from kernels.tensor_core.plan import element_bytes, emulated, plan, stage_bytes
+from kernels.tensor_core.cost_model import blocks_at_once, seconds
+from kernels.tensor_core.plan import cp_sizes, element_bytes, emulated, plan, stage_bytes
 from kernels.tensor_core.space import SHORT, SPACE, SPLITS, ways_to_copy
 
 # cp.async, and mma for bfloat16 and tf32 (PTX ISA, "mma", "Target ISA Notes").
@@ -114,6 +116,8 @@ _OF_SPLITS: Final = tuple(
     for reason, rule in SPACE.rules.items()
     if "SPLIT_K" in SPACE.reads[reason] and {*_OF_TILE, "SPLIT_K"}.issuperset(SPACE.reads[reason])
 )
+# Those of the least estimates that are estimated with more blocks on an SM, too.
+BOUNDED: Final = 48
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
 UNLIKE: Final = (*_TILE_NAMES, "BK", "PACK_K", "REALIGN", "SPLIT_K")
@@ -130,27 +134,52 @@ def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
     """The legal configs of the least estimates, no two of one tile."""
     tiles = _EMULATED_TILES if emulated(problem) else _TILES
     ways = [SPACE.config(each) for tile in tiles for each in _ways(tile, problem, device)]
-    ordered = sorted(ways, key=lambda each: seconds(each, problem, device))
+    fastest = nsmallest(BOUNDED, ways, key=lambda each: seconds(each, problem, device))
+    bounded = [one for each in fastest for one in _bounded(each, problem, device)]
+    ordered = sorted([*fastest, *bounded], key=lambda each: _order(each, problem, device))
     return SPACE.first_unlike(ordered, UNLIKE, SEEDS, problem, device)
 
 
+def _order(config: Config, problem: Problem, device: Device) -> tuple[float, int]:
+    """The estimate; of equal ones first what has as many blocks at once by MIN_BLOCKS, however it is compiled."""
+    unsaid = abs(blocks_at_once(config, problem, device) - config["MIN_BLOCKS"])
+    return seconds(config, problem, device), unsaid
+
+
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:
-    """Configs of a tile that its rules allow: values of STAGES, SPLIT_K, PACK_K, REALIGN and GROUP_M."""
+    """Configs of a tile that its rules allow: how operands are copied, STAGES, SPLIT_K and GROUP_M."""
     shape = dict(zip(_TILE_NAMES, tile, strict=False)) | {"MIN_BLOCKS": 1}
     shape["BK"] = max(SHORT, tile[-1] // element_bytes(problem))
-    if not all(holds(Config.of(shape), problem, device) for holds in _OF_TILES):
+    if not _holds(_OF_TILES, shape, problem, device):
         return []
     shape["GROUP_M"] = 8 if blocks(shape, problem) > 2 * device.limits.sms else 1
-    splits = [shape | {"SPLIT_K": each} for each in SPLITS]
-    split = [each for each in splits if all(holds(Config.of(each), problem, device) for holds in _OF_SPLITS)]
+    split = [one for each in SPLITS if _holds(_OF_SPLITS, one := shape | {"SPLIT_K": each}, problem, device)]
     copied = sorted({0, 0 if emulated(problem) else ragged(problem)})
-    packings = [{"PACK_K": each, "REALIGN": which} for each in copied for which in ways_to_copy(each, problem)]
+    packings = [_packing(each, which, problem) for each in copied for which in ways_to_copy(each, problem)]
     return [
         one | packing | {"STAGES": stages}
         for packing in packings
         for stages in _stages(shape | packing, problem, device)
         for one in split
     ]
+
+
+def _bounded(config: Config, problem: Problem, device: Device) -> list[Config]:
+    """The same with each larger MIN_BLOCKS that rules of tiles allow, and with as many stages or fewer."""
+    values = SPACE.parameters["MIN_BLOCKS"][1:]
+    bounds = [one for each in values if _holds(_OF_TILES, one := dict(config) | {"MIN_BLOCKS": each}, problem, device)]
+    stages = [each for each in SPACE.parameters["STAGES"] if each <= config["STAGES"]]
+    return [SPACE.config(one | {"STAGES": each}) for one in bounds for each in stages]
+
+
+def _holds(rules: Iterable[Rule], values: dict[str, int], problem: Problem, device: Device) -> bool:
+    return all(holds(Config.of(values), problem, device) for holds in rules)
+
+
+def _packing(packed: int, realign: int, problem: Problem) -> dict[str, int]:
+    """What of a config says how operands are copied."""
+    of_a, of_b = cp_sizes(packed, realign, problem)
+    return {"PACK_K": packed, "REALIGN": realign, "CP_SIZE_A": of_a, "CP_SIZE_B": of_b}
 
 
 def _stages(shape: dict[str, int], problem: Problem, device: Device) -> list[int]:

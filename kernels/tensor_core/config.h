@@ -37,10 +37,10 @@ INNER int thread_x()
          128) // rows of both operands are padded with zeros: all k tiles are whole
 #define REALIGNED_A ((REALIGN & 1) && !PACKED_A)
 #define REALIGNED_B (REALIGN / 2 && !PACKED_B)
-// Whether an operand is copied in pieces of 16 bytes in the main loop; all k tiles but the last are
-// followed by what a realigned one reads past them.
-#define IS_WIDE(realigned, operand, matrix, pitch) \
-    ((realigned ? ADDRESS(operand) : ADDRESS(matrix) | (pitch)) % 16 == 0)
+// Whether an operand is copied by cp.async of its size in the main loop; all k tiles but the last
+// are followed by what a realigned one reads past them.
+#define IS_WIDE(realigned, operand, matrix, pitch, size) \
+    ((realigned ? ADDRESS(operand) : ADDRESS(matrix) | (pitch)) % (size) == 0)
 #define FOLLOWING (REALIGNED_A || REALIGNED_B ? PIECE : 0)
 #define K_MAJOR_A (PACKED_A || !TRANS_A)
 #define K_MAJOR_B (PACKED_B || TRANS_B)

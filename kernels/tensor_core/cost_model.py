@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
-from kernels.packing import A, B, packed_k_major, ragged
+from kernels.packing import A, B, packed_k_major
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
@@ -30,50 +30,55 @@ from kernels.tensor_core.plan import (
 # What an SM does in a clock: FMAs of 16-bit operands by mma.
 FMAS: Final = 1024
 MMA_AREA: Final = 16 * 8  # of C, an instruction's
-# Registers that compilers take beside those that a thread needs, if MIN_BLOCKS does not say otherwise.
-TAKEN_BESIDE: Final = 4
+# Registers that compilers take beside those that a thread needs, if MIN_BLOCKS does not say otherwise: more for loads
+# ahead, for each operand that is realigned and each that is copied by fewer than 16 bytes, and fewer for slices of k.
+TAKEN_BESIDE: Final = 8
+TAKEN_AHEAD: Final = 6
+TAKEN_REALIGNED: Final = 13
+TAKEN_NARROW: Final = 9
+NOT_TAKEN_SLICES: Final = 20
 # What a thread reads at once of partial sums, and of how many splits.
 SUMS: Final = 4
 SPLITS_AT_ONCE: Final = 8
-# Fitted, as benchmarks/kernels/fit.py does, to 5,381 times of 468 shapes on an H200: seconds of a launch and of the one
+# Fitted, as benchmarks/kernels/fit.py does, to 8,629 times of 784 shapes on an H200: seconds of a launch and of the one
 # before that packs, and the shares of memory's bandwidth that packing and all traffic seem to have.
-LAUNCH: Final = 5.8e-7
-PACKING: Final = 2.25e-6
-OF_BANDWIDTH_PACKING: Final = 0.714
+LAUNCH: Final = 8.02e-7
+PACKING: Final = 2.2e-6
+OF_BANDWIDTH_PACKING: Final = 0.686
 OF_BANDWIDTH: Final = 1.77
 # Clocks until a copy has come, and bytes of an SM's copies that come in a clock.
-LATENCY: Final = 665
-FILLED_BYTES: Final = 60.7
+LATENCY: Final = 538
+FILLED_BYTES: Final = 58.5
 # Clocks of a k tile that a block's threads take if they are alone: for each of its warps, which meet; more where
-# elements are realigned; for each piece of 16 bytes that a thread copies by 4 bytes; and for each mma step and
+# elements are realigned; for each copy of a thread of less than 16 bytes; and for each mma step and
 # instruction of a warp, of which so much is left where fragments are loaded ahead.
-MEETING_CLOCKS: Final = 9.6
-REALIGNED_CLOCKS: Final = 226
-NARROW_CLOCKS: Final = 127
-STEP_CLOCKS: Final = 8.6
-MMA_CLOCKS: Final = 2.63
-AHEAD_SHARE: Final = 0.49
+MEETING_CLOCKS: Final = 9.98
+REALIGNED_CLOCKS: Final = 220
+NARROW_CLOCKS: Final = 17.1
+STEP_CLOCKS: Final = 1.33
+MMA_CLOCKS: Final = 3.84
+AHEAD_SHARE: Final = 0.778
 # Clocks of an SM: for each one of its products; for each instruction of a warp that loads a word from shared memory,
 # of a line along k that is realigned or else one element, and for each row or column that ldmatrix loads; for each copy
 # and store of a warp; and for each line of 128 bytes that a k tile's copies begin.
-PRODUCT_CLOCKS: Final = 0.303
-WORD_CLOCKS: Final = 1.53
-ELEMENT_CLOCKS: Final = 1.07
-MATRIX_CLOCKS: Final = 0.018
-COPY_CLOCKS: Final = 2.23
-STORE_CLOCKS: Final = 7.05
-LINE_CLOCKS: Final = 0.88
+PRODUCT_CLOCKS: Final = 0.221
+WORD_CLOCKS: Final = 1.39
+ELEMENT_CLOCKS: Final = 1.06
+MATRIX_CLOCKS: Final = 0.0337
+COPY_CLOCKS: Final = 0.981
+STORE_CLOCKS: Final = 6.91
+LINE_CLOCKS: Final = 1.09
 # Clocks for each block of the first on all SMs; until those of an SM have something to wait for, for each piece that a
 # thread copies of a k tile that is not whole, and for each access of a warp to another slice's sums.
-BEGUN_CLOCKS: Final = 7.92
-TILE_CLOCKS: Final = 1530
-PIECE_CLOCKS: Final = 115
-SLICE_CLOCKS: Final = 3.44
+BEGUN_CLOCKS: Final = 8.45
+TILE_CLOCKS: Final = 1410
+PIECE_CLOCKS: Final = 93.3
+SLICE_CLOCKS: Final = 4.27
 # Clocks that splits take to meet, once or, in groups, twice; of a warp's access to partial sums; and until those that a
 # thread reads at once have come.
-JOIN_CLOCKS: Final = 1820
-SUM_CLOCKS: Final = 2.46
-SUM_LATENCY: Final = 533
+JOIN_CLOCKS: Final = 1810
+SUM_CLOCKS: Final = 2.21
+SUM_LATENCY: Final = 531
 # Of emulated float32: products that one of split operands takes, bytes that an SM gets from the L2 cache in a clock
 # while all others do the same, clocks of a phase, a tile and a join; and how much of the estimate is measured.
 SPLIT_PRODUCTS: Final = 3
@@ -92,16 +97,26 @@ class _StagedOperand(NamedTuple):
     side: int  # of a warp's rows or columns
     k_major: bool
     realigned: bool
-    narrow: bool
+    cp_size: int
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it is copied by fewer than 16 bytes."""
+        return self.cp_size < VECTOR_BYTES
+
+    @property
+    def copies(self) -> int:
+        """Copies of a block; of realigned lines one more each."""
+        return self.lines * self.line_bytes // self.cp_size + self.realigned * self.lines
 
     def pieces(self, threads: int) -> int:
-        """Copies of a thread, of 16 bytes; of realigned lines one more."""
-        return -(-self.lines * self.line_bytes // (VECTOR_BYTES * threads)) + self.realigned * -(-self.lines // threads)
+        """Copies of a thread; of realigned lines one more."""
+        return -(-self.lines * self.line_bytes // (self.cp_size * threads)) + self.realigned * -(-self.lines // threads)
 
     @property
     def begun(self) -> float:
-        """Lines of 128 bytes of memory: a realigned line begins anywhere in one."""
-        return self.lines * max(1.0, self.line_bytes / LINE_BYTES + 0.5 * self.realigned)
+        """Lines of 128 bytes of memory: a ragged line begins anywhere in one."""
+        return self.lines * max(1.0, self.line_bytes / LINE_BYTES + 0.5 * (self.realigned or self.is_narrow))
 
     def loads(self, itemsize: int) -> float:
         """Clocks of a warp's loads for an mma step."""
@@ -114,15 +129,15 @@ class _StagedOperand(NamedTuple):
 
 def _operands(config: Config, problem: Problem) -> tuple[_StagedOperand, _StagedOperand]:
     """Both operands."""
-    narrow, bk, found = _narrow(config, problem), config["BK"], []
-    for operand, side, own, stored in (
-        (A, config["BM"], config["WM"], not problem.trans_a),
-        (B, config["BN"], config["WN"], problem.trans_b),
+    bk, found = config["BK"], []
+    for operand, side, own, stored, cp_size in (
+        (A, config["BM"], config["WM"], not problem.trans_a, config["CP_SIZE_A"]),
+        (B, config["BN"], config["WN"], problem.trans_b, config["CP_SIZE_B"]),
     ):
         k_major = stored or config["PACK_K"] & operand > 0
         lines, length = (side, bk) if k_major else (bk, side)
         realign = config["REALIGN"] & operand > 0
-        found.append(_StagedOperand(lines, length * problem.itemsize, own, k_major, realign, narrow & operand > 0))
+        found.append(_StagedOperand(lines, length * problem.itemsize, own, k_major, realign, cp_size))
     return found[0], found[1]
 
 
@@ -139,8 +154,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the busiest SM: what its blocks issue, and what those that run at once wait for."""
     area, own = config["BM"] * config["BN"], threads(config)
-    taken = min(registers(config, problem) + TAKEN_BESIDE, register_limit(config, device))
-    busy, waves = _turns(config, problem, device, taken)
+    busy, waves = _turns(config, problem, device, _taken(config, problem, device))
     together = busy / waves
     operands = _operands(config, problem)
     count, filled = k_tiles_per_split(config, problem), stage_bytes(config, problem) / FILLED_BYTES
@@ -149,12 +163,28 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     waited = (LATENCY + filled) / (config["STAGES"] - 1)
     k_tile = max(hypot(_alone(config, problem, operands) + together * issued, waited), together * products)
     broken = config["PACK_K"] != A | B and (problem.k % config["BK"] > 0 or config["REALIGN"] > 0)
-    pieces = sum(each.pieces(own) for each in operands if not each.narrow)
+    pieces = sum(each.pieces(own) for each in operands)
     begun = TILE_CLOCKS + together * filled + PIECE_CLOCKS * pieces * broken
     slices = SLICE_CLOCKS * (config["SLICE_K"] - 1) * area / WARP
     ends = busy * (STORE_CLOCKS * _stores(config, problem) + slices) + _joined(config, problem)
     first = BEGUN_CLOCKS * min(blocks(config, problem) * config["SPLIT_K"], device.limits.sms)
     return first + waves * (begun + count * k_tile) + ends
+
+
+def blocks_at_once(config: Config, problem: Problem, device: Device) -> int:
+    """Blocks that an SM is estimated to run at once."""
+    if emulated(problem):
+        return 1
+    busy, waves = _turns(config, problem, device, _taken(config, problem, device))
+    return -(-busy // waves)
+
+
+def _taken(config: Config, problem: Problem, device: Device) -> int:
+    """Registers of a thread, as compiled."""
+    narrow = (config["CP_SIZE_A"] < VECTOR_BYTES) + (config["CP_SIZE_B"] < VECTOR_BYTES)
+    more = TAKEN_AHEAD * config["AHEAD"] + TAKEN_REALIGNED * config["REALIGN"].bit_count() + TAKEN_NARROW * narrow
+    more += TAKEN_BESIDE - NOT_TAKEN_SLICES * (config["SLICE_K"] > 1)
+    return min(registers(config, problem) + more, register_limit(config, device))
 
 
 def _turns(config: Config, problem: Problem, device: Device, taken: int) -> tuple[int, int]:
@@ -167,7 +197,7 @@ def _alone(config: Config, problem: Problem, operands: tuple[_StagedOperand, _St
     """Clocks of a k tile that a block's threads take if they are alone."""
     own = threads(config)
     steps = k_steps(config, problem) * (STEP_CLOCKS + MMA_CLOCKS * config["WM"] * config["WN"] / MMA_AREA)
-    narrow = sum(each.pieces(own) for each in operands if each.narrow)
+    narrow = sum(each.pieces(own) for each in operands if each.is_narrow)
     return (
         MEETING_CLOCKS * own / WARP
         + steps * (AHEAD_SHARE if config["AHEAD"] else 1)
@@ -180,7 +210,11 @@ def _issued(config: Config, problem: Problem, operands: tuple[_StagedOperand, _S
     """Clocks of an SM in which a block's loads from shared memory and its copies are issued, for a k tile."""
     warp_steps = slice_threads(config) // WARP * config["BK"] * problem.itemsize / STEP_BYTES
     loads = warp_steps * sum(each.loads(problem.itemsize) for each in operands)
-    return loads + COPY_CLOCKS * _copies(config, problem) + LINE_CLOCKS * sum(each.begun for each in operands)
+    return (
+        loads
+        + COPY_CLOCKS * sum(each.copies for each in operands) / WARP
+        + LINE_CLOCKS * sum(each.begun for each in operands)
+    )
 
 
 def _joined(config: Config, problem: Problem) -> float:
@@ -199,22 +233,6 @@ def _joined(config: Config, problem: Problem) -> float:
         + SUM_LATENCY * rounds * -(-read // SPLITS_AT_ONCE)
         for read in levels
     )
-
-
-def _narrow(config: Config, problem: Problem) -> int:
-    """The operands that are copied by 4 bytes, as bits."""
-    return ragged(problem) & ~config["PACK_K"] & ~config["REALIGN"]
-
-
-def _copies(config: Config, problem: Problem) -> float:
-    """Copies that a block's warps issue for a k tile: of 16 bytes or 4, and of each realigned line one more."""
-    narrow, which = _narrow(config, problem), config["REALIGN"]
-    bm, bn, bk = config["BM"], config["BN"], config["BK"]
-    wide = VECTOR_BYTES // problem.itemsize
-    rows, columns = (bm * (wide if narrow & A else 1), bn * (wide if narrow & B else 1))
-    more_a = (bk if problem.trans_a else bm) * bool(which & A)
-    more_b = (bn if problem.trans_b else bk) * bool(which & B)
-    return ((rows + columns) * bk / wide + more_a + more_b) / WARP
 
 
 def _stores(config: Config, problem: Problem) -> float:

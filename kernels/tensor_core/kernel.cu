@@ -13,8 +13,10 @@
 // PACK_K      operands packed K-major into the workspace, rows of whole 128 bytes: 1 for A, 2 for
 //             B, 3 for both, or 0
 // REALIGN     operands whose rows start anywhere in 16 bytes and lie so in shared memory, for
-//             fragments that are loaded by words: 1 for A, 2 for B, 3 for both, or 0; elements of
-//             4 bytes may be copied one by one instead
+//             fragments that are loaded by words: 1 for A, 2 for B, 3 for both, or 0
+// CP_SIZE_A   bytes of a cp.async of A: 16, or, where rows that are not realigned are no multiples
+//             of that, 8 or 4
+// CP_SIZE_B   those of a cp.async of B
 // TRANS_A     1 where A is stored k x m, else 0
 // TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -39,6 +41,10 @@
 #error "PACK_K must be defined"
 #elif !defined(REALIGN)
 #error "REALIGN must be defined"
+#elif !defined(CP_SIZE_A)
+#error "CP_SIZE_A must be defined"
+#elif !defined(CP_SIZE_B)
+#error "CP_SIZE_B must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -66,9 +72,9 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
                                       : (const char *)(a + batch * m * k);
     const char *const of_b = PACKED_B ? (const char *)workspace + (at_b * 128 + batch * n * pitch_b)
                                       : (const char *)(b + batch * k * n);
-    const int wide_a = PACKED_A || IS_WIDE(REALIGNED_A, a, of_a, pitch_a);
-    const int wide_b = PACKED_B || IS_WIDE(REALIGNED_B, b, of_b, pitch_b);
-    // Full k tiles are copied in pieces of 16 bytes in the main loop. Rows of packed operands are
+    const int wide_a = PACKED_A || IS_WIDE(REALIGNED_A, a, of_a, pitch_a, CP_SIZE_A);
+    const int wide_b = PACKED_B || IS_WIDE(REALIGNED_B, b, of_b, pitch_b, CP_SIZE_B);
+    // Full k tiles are copied by whole cp.async in the main loop. Rows of packed operands are
     // padded with zeros past k.
     const int fits = wide_a && wide_b && (pitch_a | pitch_b) >> 31 == 0;
     const int k_tiles = (int)(((unsigned long long)depth + BK - 1) / BK);
@@ -80,9 +86,9 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
                                                  : start * pitch_a + row * ELEMENT_BYTES);
     const char *const from_b = of_b + (K_MAJOR_B ? column * pitch_b + start * ELEMENT_BYTES
                                                  : start * pitch_b + column * ELEMENT_BYTES);
-    TileLoader<BM, K_MAJOR_A, REALIGNED_A> load_a(base, from_a, pitch_a, tile.rows, a);
-    TileLoader<BN, K_MAJOR_B, REALIGNED_B> load_b(base + PLANES * TILE_BYTES_A, from_b, pitch_b,
-                                                  tile.columns, b);
+    TileLoader<BM, K_MAJOR_A, REALIGNED_A, CP_SIZE_A> load_a(base, from_a, pitch_a, tile.rows, a);
+    TileLoader<BN, K_MAJOR_B, REALIGNED_B, CP_SIZE_B> load_b(base + PLANES * TILE_BYTES_A, from_b,
+                                                             pitch_b, tile.columns, b);
     const auto copy_predicated = [&](const int p) {
         const int deep = depth - (INDEX)p * BK < BK ? (int)(depth - (INDEX)p * BK) : BK;
         load_a.copy_predicated(deep, wide_a);

@@ -14,6 +14,8 @@ from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, counters, fan, k_tiles, k_tiles_per_split
 
 ACCUMULATOR_BYTES: Final = 4
+# Bytes of a cp.async (PTX ISA, "cp.async"): of fewer than 16 through the L1 cache.
+CP_SIZES: Final = (16, 8, 4)
 # Bytes of k of an instruction.
 STEP_BYTES: Final = 32
 # Registers beside sums and operands, as NVRTC 12.9 allots them: addresses, sizes, counters; and where a thread copies
@@ -62,6 +64,18 @@ register_limit: Final = registers_granted(threads)
 def realigned(config: Mapping[str, int], problem: Problem) -> int:
     """The operands whose lines lie in shared memory as in global memory, as bits."""
     return 0 if emulated(problem) else config["REALIGN"] & ~config["PACK_K"]
+
+
+def cp_sizes(packed: int, realign: int, problem: Problem) -> tuple[int, int]:
+    """Bytes of a cp.async of A and of B: the most that divide rows which are neither packed nor realigned, up to 16."""
+    left = 0 if emulated(problem) else ~(packed | realign)
+    return _cp_size(problem.a_shape[1] * problem.itemsize, left & A > 0), _cp_size(
+        problem.b_shape[1] * problem.itemsize, left & B > 0
+    )
+
+
+def _cp_size(row: int, is_as_stored: bool) -> int:
+    return next((each for each in CP_SIZES if row % each == 0), CP_SIZES[-1]) if is_as_stored else CP_SIZES[0]
 
 
 def operand_bytes(config: Mapping[str, int], problem: Problem) -> int:

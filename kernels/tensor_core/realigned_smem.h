@@ -14,7 +14,7 @@
 // are their aligned addresses, `to` and `to_last` where they go; `reach` and `reach_last` what an
 // MN-major line has from there on, or a K-major one without its k; `kept` is a mask of the pieces
 // that have elements of C's rows or columns.
-template <int side, int k_major> struct TileLoader<side, k_major, 1> {
+template <int side, int k_major> struct TileLoader<side, k_major, 1, 16> {
     static constexpr int lines = k_major ? side : BK, elements = k_major ? BK : side,
                          line = REALIGNED_LINE(elements, k_major), across = elements / PIECE;
     static constexpr int turns = (lines * across + THREADS - 1) / THREADS,
@@ -71,8 +71,8 @@ template <int side, int k_major> struct TileLoader<side, k_major, 1> {
         const INDEX step = (int)pitch; // fits in 32 bits
         EACH(i, all_turns) {
             if (i * bursts / all_turns == burst) {
-                cp_async_piece_if((i < turns ? to : to_last) + down(i) * line,
-                                  (i < turns ? at : at_last) + down(i) * step, now, 1u << i);
+                cp_async_if<16>((i < turns ? to : to_last) + down(i) * line,
+                                (i < turns ? at : at_last) + down(i) * step, now, 1u << i);
             }
         }
     }
@@ -86,9 +86,9 @@ template <int side, int k_major> struct TileLoader<side, k_major, 1> {
             const int y = (i < turns ? THREAD_X / across : THREAD_X) + down(i),
                       held = i < turns ? bytes : bytes_last;
             if (kept >> i & 1 && (i > 0 || at >= first)) {
-                cp_async_piece((i < turns ? to : to_last) + down(i) * line,
-                               (i < turns ? at : at_last) + down(i) * pitch,
-                               k_major || y < deep ? held : 0);
+                cp_async_zfill<16>((i < turns ? to : to_last) + down(i) * line,
+                             (i < turns ? at : at_last) + down(i) * pitch,
+                             k_major || y < deep ? held : 0);
             }
         }
         if (at < first) {

@@ -8,9 +8,9 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.launch import COUNTERS
-from kernels.packing import HALF_BYTES, A, B, operands_to_realign, ragged
+from kernels.packing import A, B, operands_to_realign, ragged
 from kernels.problem import Problem
-from kernels.rules import VECTOR_BYTES, WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits, warps_divide
+from kernels.rules import WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits, warps_divide
 from kernels.space import Config, Rule, Space
 from kernels.split_k import (
     PARTIALS_BYTES,
@@ -25,7 +25,9 @@ from kernels.split_k import (
 )
 from kernels.tensor_core.plan import (
     ACCUMULATOR_BYTES,
+    CP_SIZES,
     STEP_BYTES,
+    cp_sizes,
     element_bytes,
     emulated,
     first_partials_tile,
@@ -95,9 +97,10 @@ def _steps_alternate(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
-    side, own = max(config["BM"], config["BN"]), threads(config)
-    last = -(-max(side, config["BK"]) // own) if realigned(config, problem) else 0
-    return side * config["BK"] * element_bytes(problem) // VECTOR_BYTES <= (BITS - last) * own
+    own, line = threads(config), config["BK"] * element_bytes(problem)
+    last = -(-max(config["BM"], config["BN"], config["BK"]) // own) if realigned(config, problem) else 0
+    copies = max(config["BM"] * line // config["CP_SIZE_A"], config["BN"] * line // config["CP_SIZE_B"])
+    return copies <= (BITS - last) * own
 
 
 def _stages_pay(config: Config, problem: Problem, _: Device) -> bool:
@@ -115,13 +118,19 @@ def _copied_where_ragged(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def ways_to_copy(packed: int, problem: Problem) -> tuple[int, ...]:
-    """Values of REALIGN: ragged operands that are not packed are realigned, or those of 4-byte elements copied so."""
+    """Values of REALIGN: ragged operands that are not packed are realigned, or only those whose rows are no words."""
     which = 0 if emulated(problem) else operands_to_realign(packed, problem)
-    return (which,) if which == 0 or problem.itemsize == HALF_BYTES else (which, 0)
+    odd = A * (problem.a_shape[1] * problem.itemsize % CP_SIZES[-1] > 0)
+    odd |= B * (problem.b_shape[1] * problem.itemsize % CP_SIZES[-1] > 0)
+    return (which,) if which & odd == which else (which, which & odd)
 
 
 def _realigned_where_ragged(config: Config, problem: Problem, _: Device) -> bool:
     return config["REALIGN"] in ways_to_copy(config["PACK_K"], problem)
+
+
+def _cp_sizes(config: Config, problem: Problem, _: Device) -> bool:
+    return (config["CP_SIZE_A"], config["CP_SIZE_B"]) == cp_sizes(config["PACK_K"], config["REALIGN"], problem)
 
 
 def _places_kept(config: Config, problem: Problem, _: Device) -> bool:
@@ -160,6 +169,7 @@ def _most_splits(count: int, tiles: int, area: int, most: int, before: int) -> i
 
 _WARPS: Final = ("BM", "BN", "WM", "WN")
 _RAGGED: Final = ("PACK_K", "REALIGN")
+_CP_SIZES: Final = ("CP_SIZE_A", "CP_SIZE_B")
 # Each rule with the parameters that it reads.
 _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "a tile at least twice as large as C": (_not_beyond, ("BM", "BN")),
@@ -174,7 +184,7 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "AHEAD with an odd number of mma steps in a k tile": (_steps_alternate, ("BK", "SLICE_K", "AHEAD")),
     "more copies a thread and k tile than a word has bits": (
         _copies_counted,
-        (*_WARPS, "BK", "SLICE_K", *_RAGGED),
+        (*_WARPS, "BK", "SLICE_K", *_RAGGED, *_CP_SIZES),
     ),
     "more registers a thread than there are": (
         registers_fit(registers, threads),
@@ -193,10 +203,11 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     ),
     "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
     "packing of operands whose rows are multiples of 16 bytes": (_copied_where_ragged, ("PACK_K",)),
-    "2-byte elements whose rows are no multiples of 16 bytes neither packed nor realigned, or any both, or others": (
+    "rows of no whole words neither packed nor realigned, or any both, or others than ragged ones": (
         _realigned_where_ragged,
         _RAGGED,
     ),
+    "copies of another size than the largest that divides an operand's rows": (_cp_sizes, (*_RAGGED, *_CP_SIZES)),
     "realigned lines of which a thread copies two that begin at different places in 16 bytes": (
         _places_kept,
         (*_WARPS, "BK", "SLICE_K", *_RAGGED),
@@ -220,6 +231,8 @@ SPACE: Final = Space(
         "STAGES": (2, 3, 4, 6, 8),
         "PACK_K": (0, 1, 2, 3),
         "REALIGN": (0, 1, 2, 3),
+        "CP_SIZE_A": CP_SIZES[::-1],
+        "CP_SIZE_B": CP_SIZES[::-1],
         "GROUP_M": (1, 8, 16),
         "SPLIT_K": SPLITS,
     },

@@ -45,6 +45,8 @@ BASE = {
     "STAGES": 3,
     "PACK_K": 0,
     "REALIGN": 0,
+    "CP_SIZE_A": 16,
+    "CP_SIZE_B": 16,
     "GROUP_M": 1,
     "SPLIT_K": 1,
 }
