@@ -22,7 +22,8 @@ from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender
 from app.worker.measuring.calibration import PreparationRates, calibrate
 from kernels import KERNELS
-from kernels.cost_model import predict
+from kernels.arithmetic import peak
+from kernels.cost_model import LAUNCH_SECONDS, predict
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.launch import Launch
@@ -171,7 +172,7 @@ def _building(device: Device, launch: Launch, known: _DeviceRates, rates: Prepar
 def _launch(
     device: Device, problem: Problem, kernel: str, config: Config, known: _DeviceRates, rates: PreparationRates
 ) -> float:
-    ratio = 1.0 if kernel == VENDOR else rates.tiled * (1.0 if kernel in _PLAIN else _ABOVE)
+    ratio = 1.0 if _is_near(device, kernel) else rates.tiled * (1.0 if kernel in _PLAIN else _ABOVE)
     seen, size = list(known.ratios.get((kernel, problem.dtype, problem.precision), ())), log2(problem.flops)
     if seen:
         nearest = sorted(seen, key=lambda one: abs(one[0] - size))[:_NEAREST]
@@ -197,10 +198,23 @@ def _defaults(kernels: Iterable[Kernel], problem: Problem, device: Device) -> li
     ]
 
 
+def _is_near(device: Device, kernel: str) -> bool:
+    """Whether what is predicted is near what a launch takes before any was measured."""
+    return kernel == VENDOR or (device.platform == "cuda" and KERNELS[kernel].seconds is not None)
+
+
 def _predicted(device: Device, problem: Problem, kernel: str, config: Config, rates: PreparationRates) -> float:
-    """The model's seconds of a launch; of the vendor's library those at the rate of the reference."""
+    """The model's seconds of a launch, on a GPU by the kernel's own one if it has one.
+
+    Those of the vendor's library are at half of a GPU's peak, or on a processor at the rate of the reference.
+    """
     if kernel == VENDOR:
-        return problem.flops / rates.reference + problem.bytes / device.limits.bandwidth
+        rate = peak(problem, device) / 2 if device.platform == "cuda" else rates.reference
+        started = LAUNCH_SECONDS if device.platform == "cuda" else 0.0
+        return started + problem.flops / rate + problem.bytes / device.limits.bandwidth
+    own = KERNELS[kernel].seconds
+    if own is not None and device.platform == "cuda":
+        return own(config, problem, device)
     return predict(KERNELS[kernel], config, problem, device)
 
 
