@@ -13,38 +13,40 @@ from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, WARP
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 6,520 times of 522 shapes on an H200: seconds of a launch.
-LAUNCH: Final = 1.58e-6
+# Fitted, as benchmarks/kernels/fit.py does, to 5,395 times of 500 shapes on an H200: seconds of a launch.
+LAUNCH: Final = 1.53e-6
 # Clocks that a warp waits for each load of a thread, of some words or one element, for each word that is realigned and
-# for each element of it that may have to be read by itself, and for each of its stores.
-WAIT_LOAD: Final = 27.2
-WAIT_HALF: Final = 52.6
-WAIT_WORD: Final = 18.6
-WAIT_MOVED: Final = 13.8
-WAIT_EDGE: Final = 2.87
-WAIT_STORE: Final = 29.9
+# for each element of it that may have to be read by itself, for each of its stores, and for eight rows of C that go
+# through shared memory.
+WAIT_LOAD: Final = 29.3
+WAIT_HALF: Final = 52.9
+WAIT_WORD: Final = 19.6
+WAIT_MOVED: Final = 12.6
+WAIT_EDGE: Final = 0.145
+WAIT_STAGED: Final = 194
+WAIT_STORE: Final = 30.4
 # Clocks of an SM for each element that a warp loads by itself, each word that a thread has then, each line of memory
-# that a tile's loads begin, each store and instruction of mma of a warp; more for a store of one element, for a word of
-# an operand or of C that is realigned, and for the ends of a row of C.
-ELEMENT_CLOCKS: Final = 0.987
-WORD_CLOCKS: Final = 0.231
-LINE_CLOCKS: Final = 0.557
-STORE_CLOCKS: Final = 3.22
-SINGLE_STORE: Final = 9.78
-MMA_CLOCKS: Final = 2.76
-MOVED_CLOCKS: Final = 3.04
-ENDS_CLOCKS: Final = 18.7
+# that a tile's loads begin, each store and instruction of mma of a warp, and each store from shared memory; more for a
+# store of one element, and for a word of an operand that is realigned.
+ELEMENT_CLOCKS: Final = 1.13
+WORD_CLOCKS: Final = 0.213
+LINE_CLOCKS: Final = 0.51
+STORE_CLOCKS: Final = 3.51
+SINGLE_STORE: Final = 11.6
+MMA_CLOCKS: Final = 2.89
+MOVED_CLOCKS: Final = 3.39
+ROW_STORE_CLOCKS: Final = 2.58
 # Clocks that a warp waits in each pass but the first, for the others' slices, and for each pair of sums that it adds.
-PASS_CLOCKS: Final = 631
-JOIN_CLOCKS: Final = 403
-SUM_CLOCKS: Final = 16.1
+PASS_CLOCKS: Final = 616
+JOIN_CLOCKS: Final = 424
+SUM_CLOCKS: Final = 14.5
 # Clocks of an SM until a block is there, and each of its warps; and for each block of the first on all SMs.
-BLOCK_CLOCKS: Final = 12.6
-WARP_CLOCKS: Final = 12.5
-BEGUN_CLOCKS: Final = 3.69
+BLOCK_CLOCKS: Final = 9.65
+WARP_CLOCKS: Final = 20.1
+BEGUN_CLOCKS: Final = 3.82
 # Of bandwidth, that memory has; and how often rows of C that start anywhere are stored again, if not in aligned words.
-OF_BANDWIDTH: Final = 2.39
-STORED_AGAIN: Final = 2.17
+OF_BANDWIDTH: Final = 2.47
+STORED_AGAIN: Final = 1.93
 # Registers beside operands and half of the sums' columns.
 ADDRESSES: Final = 40
 # As in fragments.h: tiles of 8 lines of A that lie among each other, and elements that a thread reads along k.
@@ -79,12 +81,11 @@ class _Reads(NamedTuple):
 
 
 class _Writes(NamedTuple):
-    """A thread's stores, whether they are of one element, rows of C of which it stores the ends, words moved for it."""
+    """A thread's stores, whether they are of one element each where others' are not beside it, or by rows of C."""
 
     stores: float
     single: bool
-    ends: float
-    moved: int
+    by_rows: bool
 
 
 def _issued(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], writes: _Writes) -> float:
@@ -92,8 +93,8 @@ def _issued(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], writ
     products = config["BM"] / STRIP * config["BN"] / BAND * words_of_line(config, problem) / 2
     loads = sum(ELEMENT_CLOCKS * each.elements + LINE_CLOCKS * each.lines + MOVED_CLOCKS * each.moved for each in reads)
     times = passes(config, problem)
-    stored = (STORE_CLOCKS + SINGLE_STORE * writes.single) * writes.stores + ENDS_CLOCKS * writes.ends
-    stored += MOVED_CLOCKS * writes.moved
+    each = ROW_STORE_CLOCKS if writes.by_rows else STORE_CLOCKS + SINGLE_STORE * writes.single
+    stored = each * writes.stores
     return times * (loads + WORD_CLOCKS * words(config, problem) + MMA_CLOCKS * products) + stored / config["SLICE_K"]
 
 
@@ -106,7 +107,7 @@ def _waits(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], write
     edges = WAIT_EDGE * halves * sum(each.moved for each in reads)
     # Of a tile's bands of 8 rows a warp sums and stores its share.
     share = -(-bm // BAND // slices) * BAND / bm
-    stores = WAIT_STORE * (writes.stores * (not writes.single) + writes.ends) + WAIT_MOVED * writes.moved
+    stores = WAIT_STAGED * bm / BAND if writes.by_rows else WAIT_STORE * writes.stores * (not writes.single)
     joined = JOIN_CLOCKS + SUM_CLOCKS * slices * share * bm * config["BN"] / (WARP * OWN) if slices > 1 else 0
     return times * loads + edges + (times - 1) * PASS_CLOCKS + share * stores + joined
 
@@ -139,9 +140,8 @@ def _operands(config: Config, problem: Problem) -> tuple[_Reads, _Reads]:
 def _writes(config: Config, problem: Problem) -> _Writes:
     """Of C."""
     own = min(config["TN"], most_own(config, problem))
-    area = config["BM"] * config["BN"]
-    whole = area / (WARP * own)
+    area = config["BM"] * config["BN"] / WARP
     if config["REALIGN"] & REALIGN_C:
-        return _Writes(whole, False, config["BM"] / BAND, area * problem.itemsize // (WORD * WARP))
+        return _Writes(area / (2 if problem.n % 2 == 0 else 1), single=False, by_rows=True)
     single = problem.n % own > 0
-    return _Writes(whole * own if single else whole, single, 0.0, 0)
+    return _Writes(area if single else area / own, single, by_rows=False)

@@ -8,7 +8,8 @@
 // TN       neighbouring columns of C that a thread has
 // WARPS    warps of a block
 // SLICE_K  slices of k: the block's warps if more than one
-// REALIGN  matrices whose rows start anywhere, moved in aligned words: 1 for A, 2 for B, 4 for C
+// REALIGN  matrices whose rows start anywhere: 1 for A and 2 for B, moved in aligned words; 4 for
+//          C, stored by rows through shared memory
 // TRANS_A  1 where A is stored k x m, else 0
 // TRANS_B  1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -121,9 +122,13 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
                           columns, depth, TRANS_B ? k : n, b, b + batches * k * n};
     // A thread's rows begin at the lane's one.
     const int lane_row = FragmentsA::line(0, GROUP_ID), rows_here = rows - lane_row;
-    STORED *const to = c + ((batch * m + row + lane_row) * n + column + THREAD_IN_GROUP * OF_C);
+    STORED *const corner = c + ((batch * m + row) * n + column),
+                  *const to = corner + (lane_row * n + THREAD_IN_GROUP * OF_C);
     const int wide = n % OF_C == 0 && ADDRESS(c) % (4 * WORDS_OF_C) == 0;
 #if SLICE_K == 1
+#if REALIGN & 4
+    __shared__ StagedRows staged[WARPS];
+#endif
     FragmentsA x;
     FragmentsB y;
     load_fragments(x, y, tile_a, tile_b);
@@ -132,10 +137,14 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
         ACC acc[MMAS_N] = {};
         multiply(acc, x, y, i);
         EACH(low, 2) {
-            const int down = FragmentsA::line(2 * i + low, 0);
+            const int band = 2 * i + low, down = FragmentsA::line(band, 0);
             Pair pairs[MMAS_N];
             pairs_of(pairs, acc, low);
+#if REALIGN & 4
+            store_staged({corner, n, rows, columns}, band, pairs, staged[warp]);
+#else
             store_row(to + down * n, pairs, columns, down < rows_here, wide);
+#endif
         }
     }
 #else
@@ -166,7 +175,6 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     // Each warp adds the slices of some rows, in their order.
     EACH(r, BM / 8) {
         if (r % SLICE_K == slice) {
-            const int down = FragmentsA::line(r, 0);
             Pair pairs[MMAS_N];
             EACH(j, MMAS_N) {
                 pairs[j] = sums[0][r][j][LANE];
@@ -176,7 +184,20 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
                     pairs[j].second += more.second;
                 }
             }
+#if REALIGN & 4
+            // No other warp reads these rows: sums are exchanged where the first slice had its own.
+            EACH(j, MMAS_N) {
+                sums[0][r][j][LANE] = pairs[j];
+            }
+            __syncwarp();
+            store_band({corner, n, rows, columns}, r, [&](const int y, const int x) {
+                const PlaceInPairs at = place_in_pairs(y, x);
+                return (&sums[0][r][at.pair][at.lane].first)[at.second];
+            });
+#else
+            const int down = FragmentsA::line(r, 0);
             store_row(to + down * n, pairs, columns, down < rows_here, wide);
+#endif
         }
     }
 #endif

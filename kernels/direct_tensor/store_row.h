@@ -49,17 +49,6 @@ INNER unsigned packed(const Pair *pairs, const int of)
 #endif
 }
 
-// The word of aligned words of the group's lane `owner` that this lane stores by the element.
-INNER unsigned own_word(const unsigned (&words)[WORDS_OF_C], const int owner)
-{
-    unsigned own = 0;
-    EACH(e, WORDS_OF_C) {
-        const unsigned word = from_lane(words[e], LANE - THREAD_IN_GROUP + owner);
-        own = e == THREAD_IN_GROUP ? word : own;
-    }
-    return own;
-}
-
 typedef unsigned RowOfC[RUNS_OF_C][WORDS_OF_C];
 
 // Stores at once what a lane has side by side, if that is aligned. If not, elements are stored, and
@@ -79,57 +68,103 @@ INNER void store_words(STORED *row, const RowOfC &run, const int left, const int
     }
 }
 
-// Stores aligned words, wherever the row starts: what is too late for a lane's words of the tile is
-// in its neighbour's. All lanes take part, those too whose row `is_row` does not exist.
-INNER void store_realigned(STORED *row, const RowOfC &run, const int columns, const int is_row)
+#if REALIGN & 4
+// Eight rows of the tile in shared memory, so long that a warp's stores fall on different banks.
+typedef REAL StagedRows[8][BN + 8];
+
+// The tile of a warp in C, and what there is of it.
+struct TileOfC {
+    STORED *at;
+    INDEX n;
+    int rows, columns;
+};
+
+// Stores `w` neighbours of a row, rounded once or not at all.
+template <int w> INNER void write_neighbours(STORED *to, const REAL (&element)[w])
 {
-    const int early = (int)((unsigned)ADDRESS(row) % (4 * WORDS_OF_C)) / ELEMENT_BYTES,
-              first = THREAD_IN_GROUP * OF_C, least = early - first,
-              most = is_row ? columns - OF_C + least : -1;
-    STORED *const at = row - early, *const tile = at - first;
-    const int bytes = (OF_C - early) % OF_C * ELEMENT_BYTES;
-    const int before = early ? LANE - THREAD_IN_GROUP + (THREAD_IN_GROUP + 3) % 4 : LANE;
-    // As bits: of a condition the compiler makes an index, and of an indexed array local memory.
-    const unsigned is_last = early && THREAD_IN_GROUP == 3 ? ~0 : 0;
-    unsigned moved[RUNS_OF_C][WORDS_OF_C];
-    EACH(g, RUNS_OF_C) {
-        EACH(e, WORDS_OF_C) {
-            const unsigned last = run[(g + RUNS_OF_C - 1) % RUNS_OF_C][e];
-            moved[g][e] = from_lane(run[g][e] & ~is_last | last & is_last, before);
-        }
-        funnel(moved[g], run[g], bytes);
-        if (g * 4 * OF_C >= least && g * 4 * OF_C <= most) {
-            write_words(at + g * 4 * OF_C, moved[g]);
-        }
+#if ELEMENT_BYTES == 4
+    unsigned words[w];
+    EACH(e, w) {
+        words[e] = __float_as_uint(element[e]);
     }
-    // The first words are the row's last elements in the tile and its first ones.
-    const unsigned ends = own_word(moved[0], 0);
-    const int of = THREAD_IN_GROUP * PER_WORD, is_own = is_row && of < OF_C;
-    EACH(h, PER_WORD) {
-        const int x = of + h + (of + h < early ? BN : 0);
-        if (is_own && early && x < columns + early) {
-            write_element(tile + x, ends, h);
-        }
+    write_words(to, words);
+#else
+    if constexpr (w == 2) {
+        const unsigned words[1] = {pair_of(element[0], element[1])};
+        write_words(to, words);
+    } else {
+        *to = (STORED)pair_of(element[0], 0);
     }
-    if (columns == BN) {
-        return;
-    }
-    // Words that end past C, if they are no ends of the tile.
-    const int cut = (columns + early) / OF_C,
-              is_cut = is_own && cut < 4 * RUNS_OF_C && (cut > 0 || !early);
-    unsigned words[WORDS_OF_C] = {};
-    EACH(e, RUNS_OF_C * WORDS_OF_C) {
-        const int g = e / WORDS_OF_C, i = e % WORDS_OF_C;
-        words[i] |= moved[g][i] & (cut / 4 == g ? ~0 : 0);
-    }
-    const unsigned cut_word = own_word(words, cut % 4);
-    EACH(h, PER_WORD) {
-        const int x = cut * OF_C + of + h;
-        if (is_cut && x < columns + early) {
-            write_element(tile + x, cut_word, h);
+#endif
+}
+
+// Stores the rows of number `band` of the instructions' tiles, neighbours by neighbouring lanes;
+// `w` at once, of which rows are multiples. The bits of a row's number that depend on the lane and
+// those that depend on the turn do not overlap, so that the turn's are constants.
+template <int w, class ElementOf>
+INNER void store_rows(const TileOfC &to, const int band, const ElementOf &element_of)
+{
+    const int own_y = LANE * w / BN, own_x = LANE * w % BN, own_down = FragmentsA::line(0, own_y),
+              rows = to.rows - own_down, columns = to.columns - own_x;
+    STORED *row = to.at + ((own_down + FragmentsA::line(band, 0)) * to.n + own_x);
+    EACH(i, BN / 4 / w) {
+        const int y = i * 32 * w / BN, x = i * 32 * w % BN, down = FragmentsA::line(band, y),
+                  before = FragmentsA::line(band, i ? (i - 1) * 32 * w / BN : 0);
+        row += (down - before) * to.n;
+        if (down < rows && x < columns) {
+            REAL element[w];
+            EACH(e, w) {
+                element[e] = element_of(own_y + y, own_x + x + e);
+            }
+            write_neighbours<w>(row + x, element);
         }
     }
 }
+
+template <class ElementOf>
+INNER void store_band(const TileOfC &to, const int band, const ElementOf &element_of)
+{
+    if ((to.n | (INDEX)(ADDRESS(to.at) / sizeof(STORED))) % 2 == 0) {
+        store_rows<2>(to, band, element_of);
+    } else {
+        store_rows<1>(to, band, element_of);
+    }
+}
+
+// The same of what a warp's lanes have, through shared memory.
+INNER void store_staged(const TileOfC &to, const int band, const Pair *pairs, StagedRows &staged)
+{
+    EACH(j, BN / 8) {
+        const int of = j % FragmentsB::BESIDE;
+        REAL *const own = staged[GROUP_ID] + (j / FragmentsB::BESIDE * 4 + THREAD_IN_GROUP) * OF_C;
+        if (ELEMENT_BYTES == 4) {
+            own[of] = pairs[j].first;
+            own[of + FragmentsB::BESIDE] = pairs[j].second;
+        } else {
+            *(Pair *)(own + 2 * of) = pairs[j];
+        }
+    }
+    __syncwarp();
+    store_band(to, band, [&](const int y, const int x) { return staged[y][x]; });
+    __syncwarp();
+}
+
+// Where lanes have the element of row `y` and column `x` of a band: which of their pairs, of which
+// lane, and whether it is the second one of it.
+struct PlaceInPairs {
+    int pair, lane, second;
+};
+
+INNER PlaceInPairs place_in_pairs(const int y, const int x)
+{
+    const int run = x / (4 * OF_C) * FragmentsB::BESIDE, of = x % OF_C,
+              lane = y * 4 + x % (4 * OF_C) / OF_C;
+    if (ELEMENT_BYTES == 4) {
+        return {run + of % FragmentsB::BESIDE, lane, of / FragmentsB::BESIDE};
+    }
+    return {run + of / 2, lane, of % 2};
+}
+#endif
 
 // `row` is where the lane's first elements go; `columns` exist of the tile; `wide` if all rows are
 // aligned to what a lane has.
@@ -141,11 +176,7 @@ INNER void store_row(STORED *row, const Pair *pairs, const int columns, const in
         run[e / WORDS_OF_C][e % WORDS_OF_C] =
             packed(pairs + e / WORDS_OF_C * FragmentsB::BESIDE, e % WORDS_OF_C);
     }
-#if REALIGN & 4
-    store_realigned(row, run, columns, is_row);
-#else
     if (is_row) {
         store_words(row, run, columns - THREAD_IN_GROUP * OF_C, wide);
     }
-#endif
 }

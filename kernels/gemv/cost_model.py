@@ -23,9 +23,9 @@ from kernels.problem import Problem
 from kernels.rules import CLUSTERED_SMS, FLOAT_BYTES, WARP, blocks, real_bytes
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 2,771 times of 176 shapes on an H200. Seconds: of a launch whose loads are
-# all in flight together, of loads that wait for others, of a wave of blocks, of each warp of a block, which begin and
-# meet one after another, of a cluster's blocks that add up their sums, and of each word of sums that is written or
+# Fitted, as benchmarks/kernels/fit.py does, to 2,771 times of 176 shapes on an H200. Seconds: of a launch whose loads
+# are all in flight together, of loads that wait for others, of a wave of blocks, of each warp of a block, which begin
+# and meet one after another, of a cluster's blocks that add up their sums, and of each word of sums that is written or
 # added to another lane's.
 LAUNCH: Final = 1.47e-6
 ROUND: Final = 3.95e-7

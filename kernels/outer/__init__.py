@@ -13,8 +13,8 @@ from kernels.rules import VECTOR_BYTES, depth
 from kernels.space import Config
 
 DEEPEST: Final = DEPTHS[-1]
-# Products up to which it is the fastest untuned choice.
-PRODUCTS: Final = 500_000
+# Products up to which it is the fastest untuned choice for a k of more than one.
+PRODUCTS: Final = 1_200_000
 # cvt to a pair of bfloat16 came with sm_80 (PTX ISA, "cvt").
 PAIRS_SINCE: Final = 80
 # Threads of an SM that run at once, for the default.
@@ -47,8 +47,8 @@ def _modelled(config: Config) -> Config:
 
 
 def _preferred_untuned(problem: Problem, _: Device) -> bool:
-    """Whether C is small: operands come once for every vector of C, which a large one does not hide."""
-    return problem.batch * problem.m * problem.n * problem.k <= PRODUCTS
+    """Whether k is one, or C is small: operands come once for every vector of C, which a large one does not hide."""
+    return problem.k == 1 or problem.batch * problem.m * problem.n * problem.k <= PRODUCTS
 
 
 OUTER: Final = Kernel(

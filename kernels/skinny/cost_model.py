@@ -27,9 +27,9 @@ from kernels.skinny.plan import (
 )
 from kernels.space import Config
 
-# Fitted, as benchmarks/kernels/fit.py does, to 1,865 times of 273 shapes on an H200. Seconds: first loads and last stores
-# of the blocks that run at once, what sums of slices take to the cache and back, once or twice, an access to shared
-# memory that waits for none before it, and one in its turn.
+# Fitted, as benchmarks/kernels/fit.py does, to 1,865 times of 273 shapes on an H200. Seconds: first loads and last
+# stores of the blocks that run at once, what sums of slices take to the cache and back, once or twice, an access to
+# shared memory that waits for none before it, and one in its turn.
 STARTING: Final = 2e-6
 LEAVING: Final = 1.38e-6
 MEETING: Final = 3.22e-10
