@@ -32,8 +32,10 @@ _ORDINARY: Final = {"numbers", "zeros", "integers"}  # what no kernel may declin
 _ELEMENTS: Final = 2**20  # of A, B and C together, in a neighbour of a large problem: tens of milliseconds on the host
 _FLOPS: Final = 2**31
 _SHARE: Final = 1e-3  # seconds at the device's peak that a neighbour takes at most
-_LINE: Final = 128  # sizes lose whole multiples of this, so that rows stay as aligned as they were
+# Sizes lose whole multiples of these, so that rows stay as aligned as they were; a k that fits in a tile loses nothing.
+_ALIGNED: Final = {"m": 16, "n": 16, "k": 128}
 _TILES: Final = 3  # in each direction that are left at least
+_MORE_THAN_STAGES: Final = 2  # k tiles of a split that are left at least: stages are used again
 _BATCHES: Final = 3
 _VECTOR: Final = 16  # bytes of the widest load: rows that are not whole ones are another class
 _EXACT: Final = {"float64": 2**52, "float32": 2**24, "float16": 2**24, "bfloat16": 2**24}  # the accumulator's integers
@@ -64,7 +66,7 @@ def cases(
     """Neighbours of the shape with normal numbers; the shape itself and an odd one with each kind of operands.
 
     An emulated problem has more kinds, with a bound for each element. Neighbours have m, n or k one less or more; those
-    of a large problem are reduced by whole tiles and lines until they take milliseconds: first in the sizes that equal
+    of a large problem are reduced by whole tiles until they take milliseconds: first in the sizes that equal
     the problem's, then in all. If the config is not `legal` on one, its rows are aligned as the problem's are, by up to
     16 bytes, or what it has more than the problem it has less, or both. Where none of these is legal it is the aligned
     one all the same, or the one with less where the config does not compute the other (`computes`: a tile that is to
@@ -158,7 +160,7 @@ def _beside(size: int) -> tuple[int, ...]:
 def _cut(shape: Problem, own: Problem, config: Config, device: Device) -> Problem:
     """A shape reduced until it is cheap: first in the sizes that equal the problem's, then in all."""
     shape = replace(shape, batch=min(shape.batch, _BATCHES))
-    small = {name: _shrunk(getattr(shape, name), tile) for name, tile in _tiles(config).items()}
+    small = {name: _shrunk(name, getattr(shape, name), config) for name in "mnk"}
     kept = {name: size for name, size in small.items() if getattr(shape, name) == getattr(own, name)}
     for sizes in ({}, kept, small):
         cut = _sized(shape, sizes)
@@ -177,16 +179,17 @@ def _is_cheap(problem: Problem, device: Device) -> bool:
     return elements <= _ELEMENTS and problem.flops <= min(_FLOPS, _SHARE * device.limits.peak)
 
 
-def _tiles(config: Config) -> dict[str, int]:
-    depth = config.get("BK", 16) * config.get("SPLIT_K", 1) * max(1, config.get("STAGES", 1) - 1)
-    depth = max(depth, 2 * config.get("PROMOTE_K", 0))  # of which _TILES are as deep as emulation wants
-    return {"m": config.get("BM", 16), "n": config.get("BN", 16), "k": depth}
+def _shrunk(name: str, size: int, config: Config) -> int:
+    """The size less whole tiles, so that the last ones are filled as before; unchanged if it is small.
 
-
-def _shrunk(size: int, tile: int) -> int:
-    """The size less whole tiles and lines, so that the last ones are filled as before; unchanged if it is small."""
-    step = math.lcm(tile, _LINE)
-    least = -(-_TILES * tile // step) * step
+    Of k it is a tile of every split, and as many are left as have stages used again.
+    """
+    tile, count = config.get(f"B{name.upper()}", 16), _TILES
+    if name == "k":
+        count = max(count, config.get("STAGES", 1) + _MORE_THAN_STAGES)
+        tile = max(tile * config.get("SPLIT_K", 1), 2 * config.get("PROMOTE_K", 0))
+    step = math.lcm(tile, _ALIGNED[name])
+    least = -(-count * tile // step) * step
     return min(size, least + size % step)
 
 
