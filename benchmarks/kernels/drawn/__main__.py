@@ -32,6 +32,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from app.devices.fleet import Unit, open_fleet
+from app.devices.process import CallLimit
 from app.errors import DeviceError, Unsupported
 from app.services.best.lookup import default_launch, searched, untuned
 from app.services.tuning.forecast import TrialForecasts
@@ -60,6 +61,7 @@ EVERY: Final = 4  # which shape of a row is tried with all
 AGAIN: Final = 0.92  # of the fastest peer's speed: what is slower is measured twice
 TEACHING: Final = ("naive", "tiled")
 UNKEPT: Final = Problem(512, 512, 512)  # which is tuned first
+LATE: Final = 0.4  # seconds after a tune's, at which its worker is killed, as the service's would be
 AHEAD: Final = 4  # shapes of which Triton's binaries are compiled while another is measured
 TRITON_CORES: Final = 6
 PEERS: Final = (VENDOR, CANDIDATE, TRITON)
@@ -118,9 +120,10 @@ class Bench:
         every = [one for one in searched(problem, device) if one.name not in TEACHING]
         self.forecasts.needed(self.unit, problem, every, self.seconds)
         learn, forecast = partial(self.forecasts.learn, device), partial(self.forecasts.of, device)
-        runner = TrialRunner(self.unit, self._key(problem), lambda: False, lambda _: None, observe=learn)
         task = Task(every, problem, device, "auto", self.seed, forecast=forecast)
         winner, started = None, time.monotonic()
+        end = CallLimit(started + self.seconds, started + self.seconds + LATE)
+        runner = TrialRunner(self.unit, self._key(problem), lambda: False, lambda _: None, lambda: end, learn)
         try:
             for outcome in tune(task, runner, lambda: Budget(seconds=self.seconds)):
                 if isinstance(outcome, FinalReport):
