@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Final
 
 FINALS: Final = (1.0, 5.0)  # seconds of finals at least, where the budget has them, and at most
 CLEARLY: Final = 1.5  # times slower than the untuned default is forecast: forecasts are not nearer than this
 _SEARCHING: Final = 0.8  # of the seconds: the rest is the finals'
+_LATELY: Final = 5  # trials
 
 
 TRIALS: Final = 64  # of a kernel by default
@@ -61,11 +64,15 @@ class Forecast:
 
 @dataclass(slots=True)
 class Deadline:
-    """The current budget and the seconds spent of it; `reserve` are the least seconds of the finals."""
+    """The current budget and the seconds spent of it; `reserve` are the least seconds of the finals.
+
+    `trials` are the seconds that the last trials took.
+    """
 
     budget: Callable[[], Budget]
     spent: Callable[[], float]
     reserve: float = 0.0
+    trials: deque[float] = field(default_factory=lambda: deque(maxlen=_LATELY))
 
     def left(self) -> float:
         """Seconds until the tune must end."""
@@ -78,6 +85,11 @@ class Deadline:
         if seconds is None:
             return math.inf
         return seconds - max((1 - _SEARCHING) * seconds, min(self.reserve, seconds / 2)) - self.spent()
+
+    def has_time(self) -> bool:
+        """Whether a trial that takes as long as most of the last ones did ends before the search must."""
+        left = self.searching()
+        return left > 0 and left >= (median(self.trials) if self.trials else 0.0)
 
     def finals(self, thorough: bool) -> tuple[float, float]:
         """The seconds of the finals and their maximum, both at most what is left.

@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -116,7 +117,7 @@ class Replay:
         del launch
         return True
 
-    def await_build(self, launches: Sequence[Launch]) -> None:
+    def await_build(self, launches: Sequence[Launch], most: float = inf) -> None:
         """Do nothing: nothing is waited for."""
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:

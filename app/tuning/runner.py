@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -52,8 +53,8 @@ class Runner(Protocol):
         """Whether an attempt of a prepared launch need not wait for its binary."""
         ...
 
-    def await_build(self, launches: Sequence[Launch]) -> None:
-        """Wait until an attempt of one of these prepared launches need not wait for its binary."""
+    def await_build(self, launches: Sequence[Launch], most: float = math.inf) -> None:
+        """Wait until an attempt of one of these prepared launches need not wait for its binary, for `most` seconds."""
         ...
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
@@ -99,9 +100,9 @@ class ProvingRunner:
         """As the runner."""
         return self.runner.is_built(launch)
 
-    def await_build(self, launches: Sequence[Launch]) -> None:
+    def await_build(self, launches: Sequence[Launch], most: float = math.inf) -> None:
         """As the runner."""
-        self.runner.await_build(launches)
+        self.runner.await_build(launches, most)
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
         """As the runner."""

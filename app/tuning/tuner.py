@@ -77,7 +77,7 @@ def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[
     turn = Lock()  # the first space is to be listed soonest
     searches = [_begun(kernel, task, saved, turn) for kernel in task.kernels]
     yield from _firsts(task, runner, given, searches, saved)
-    while given.searching() > 0:
+    while given.has_time():
         now = given.budget()
         left = [
             search for search in searches if not search.exhausted and not is_done(search, searches, task.strategy, now)
@@ -88,24 +88,29 @@ def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[
         left.sort(key=lambda one: turns[one.kernel.name])
         for one in _to_fill(left, task, runner, given):
             _fill(one, task, runner, given, max(_BATCH, runner.width // len(left)))
-        search = _first_built(left, task, runner)
+        search = _first_built(left, task, runner, given)
+        if not given.has_time():
+            return
         config = _next(search, task, runner)
         contender = None if config is None else search.launch(config, task)
         if contender is None or unaffordable(contender, partial(_expected, task, runner), given.searching() / _LATER):
             search.exhausted = True
         else:
-            yield _try(search, contender, runner)
+            before = given.spent()
+            outcome = _try(search, contender, runner)
+            given.trials.append(given.spent() - before)
+            yield outcome
             if runner.width > 1 and config == search.default and slowness(search, searches) < CLEARLY:
                 _open_in_thread([search], task, runner, given)
 
 
-def _first_built(left: Sequence[KernelSearch], task: Task, runner: ProvingRunner) -> KernelSearch:
+def _first_built(left: Sequence[KernelSearch], task: Task, runner: ProvingRunner, given: Deadline) -> KernelSearch:
     """The first search of which a config is built, once there is one; the first of all where none has asked for any."""
     built = next((one for one in left if _built(one, task, runner) is not None), None)
     launches = [search.launch(config, task) for search in left for config in search.ready]
     asked = [one for one in launches if isinstance(one, Launch)]
     if built is None and asked:
-        runner.await_build(asked)
+        runner.await_build(asked, given.searching())
         built = next((one for one in left if _built(one, task, runner) is not None), None)
     return built or left[0]
 

@@ -66,7 +66,8 @@ class Scripted:
     def is_built(self, launch: Launch) -> bool:
         return launch.kernel not in self.compiling or launch in self.awaited
 
-    def await_build(self, launches: Sequence[Launch]) -> None:
+    def await_build(self, launches: Sequence[Launch], most: float = inf) -> None:
+        del most
         self.awaited.append(next((one for one in launches if self.is_built(one)), launches[-1]))
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
@@ -175,6 +176,14 @@ def test_a_kernel_that_is_exhausted_leaves_the_turns_to_the_others() -> None:
     outcomes, _ = run(Scripted(), Budget(trials=legal(KERNELS[0]) + 10))
     counts = [len([one for one in outcomes if one.kernel == kernel.name]) for kernel in KERNELS]
     assert counts == [legal(KERNELS[0]), legal(KERNELS[0]) + 10]
+
+
+def test_a_trial_like_the_last_ones_is_not_begun_where_it_would_take_the_finals_time() -> None:
+    runner = Scripted(seconds=0.9)
+    run(runner, Budget(seconds=4.0), order=task("random"))
+    # 3.2 of 4 s are the search's, of which a fourth trial would have ended after 3.6.
+    assert len(runner.launches) == 3
+    assert run(Scripted(seconds=0.4), Budget(seconds=4.0))[1] is not None
 
 
 def test_a_budget_of_seconds_covers_search_and_finals() -> None:

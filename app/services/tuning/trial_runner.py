@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from itertools import chain
+from math import inf
 from time import monotonic, perf_counter
 from typing import Any, Final, TypeVar
 
@@ -100,12 +101,15 @@ class TrialRunner:
         """Whether the launch's compilation has ended, be it in an error."""
         return launch.build not in self._building or self._building[launch.build].done()
 
-    def await_build(self, launches: Sequence[Launch]) -> None:
-        """Wait until the compilation of one of the launches has ended."""
+    def await_build(self, launches: Sequence[Launch], most: float = inf) -> None:
+        """Wait until the compilation of one of the launches has ended, or `most` seconds."""
+        end = monotonic() + most
         with self._counted():
             building = [self._building[launch.build] for launch in launches if not self.is_built(launch)]
             while len(building) == len(launches) and not any(future.done() for future in building):
-                wait(building, timeout=GLANCE, return_when=FIRST_COMPLETED)
+                if (left := end - monotonic()) <= 0:
+                    return
+                wait(building, timeout=min(GLANCE, left), return_when=FIRST_COMPLETED)
                 if self._left <= 0:
                     raise CallStopped
 

@@ -167,7 +167,7 @@ class Synthetic:
         del launch
         return True
 
-    def await_build(self, launches: Sequence[Launch]) -> None:
+    def await_build(self, launches: Sequence[Launch], most: float = inf) -> None:
         """Nothing is waited for."""
 
     def attempt(self, contender: Contender, best: float | None) -> Measured:
