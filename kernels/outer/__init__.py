@@ -19,22 +19,31 @@ PRODUCTS: Final = 1_200_000
 PAIRS_SINCE: Final = 80
 # Threads of an SM that run at once, for the default.
 AT_ONCE: Final = 1024
-# Threads of a block of the default: fewer where SMs have no block.
+# Threads of a block of a small C's default: fewer where SMs have no block.
 _BLOCKS: Final = (256, 128, 64)
+# Those of a large one's, with its vectors, from so many times as many as run at once on; and elements of B that are
+# read for a vector of 16 bytes at most.
+_LARGE_BLOCK: Final = {"THREADS": 128, "PACKS": 2}
+_LARGE: Final = 4
+_READ: Final = 16
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The largest block of which each SM has one; else the smallest.
+    """Of a small C the largest block of which each SM has one, else the smallest; of a large one two vectors a thread.
 
     Where all threads run at once what counts is how many loads one makes, which a vector of 8 bytes has half of; else
-    what all of them make, which is less with 16 bytes: on an H200 1.87 us against 2.33 for 4987x24x2 in float16, and
-    12.4 against 9.3 for 989x3028x2 in float32.
+    what all of them make, which is less with 16 bytes, as long as a thread has few to make for each: on an H200 1.87 us
+    against 2.33 for 4987x24x2 in float16, 12.4 against 9.3 for 989x3028x2 in float32, 7.2 against 8.3 for 437x7743x3
+    in bfloat16.
     """
     depth = next((each for each in DEPTHS if each >= problem.k), DEEPEST)
     widest, least = VECTOR_BYTES // problem.itemsize, LEAST_BYTES // problem.itemsize
-    is_small = problem.batch * problem.m * problem.n <= AT_ONCE * device.limits.sms * least
-    vector = least if is_small or widest > problem.n else widest
-    found = [Config.of({"BK": depth, "VECTOR": vector, "PACKS": 1, "THREADS": threads}) for threads in _BLOCKS]
+    times = problem.batch * problem.m * problem.n / max(1, AT_ONCE * device.limits.sms * least)
+    vector = least if times <= 1 or widest > problem.n or depth * widest > _READ else widest
+    own = {"BK": depth, "VECTOR": vector, "PACKS": 1}
+    found = [Config.of(own | {"THREADS": threads}) for threads in _BLOCKS]
+    if times > _LARGE:
+        found.insert(0, Config.of(own | _LARGE_BLOCK))
     legal = [each for each in found if SPACE.refusal(each, problem, device) is None]
     if not legal:
         return SPACE.first_legal(problem, device)

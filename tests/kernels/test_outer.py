@@ -111,6 +111,8 @@ def test_untuned_blocks_are_smaller_where_there_are_few() -> None:
     assert OUTER.default(Problem(5000, 3, 2), H200)["VECTOR"] == 2
     assert OUTER.default(replace(RAGGED, dtype="float16"), H200)["VECTOR"] == 4
     assert OUTER.default(replace(RAGGED, m=2000, dtype="float16"), H200)["VECTOR"] == 8
+    assert OUTER.default(replace(RAGGED, m=9000, dtype="float16"), H200) == tile(1, 8, 2, 128)
+    assert OUTER.default(replace(RAGGED, m=9000, k=3, dtype="float16"), H200) == tile(3, 4, 2, 128)
 
 
 # Rows that begin at any place of a vector, shorter than one, k of fewer than a tile's, batches, bases off 16 bytes.
