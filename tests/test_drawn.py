@@ -158,8 +158,10 @@ def test_a_shape_is_tuned_and_later_forecasts_learn_from_it(fleet: Fleet) -> Non
     assert found.winner is not None
     assert found.winner.kernel not in {"naive", "tiled"}
     assert len(found.outcomes) >= 2
-    told = drawn.trials_of(Problem(48, 40, 8), found.outcomes)
-    assert len(told["measured"]) + len(told["rejected"]) == len(found.outcomes)
+    told = drawn.trials_of(Problem(48, 40, 8), found)
+    assert len(told["measured"]) + len(told["rejected"]) == len(found.outcomes) == len(told["at"])
+    assert told["at"] == sorted(told["at"])
+    assert list(told["phases"]) == ["preparing", "search", "finals"]
     assert found.seconds < 20
     fresh, learnt = (one.of(unit.device, found.winner) for one in (TrialForecasts(), bench.forecasts))
     assert learnt.build < fresh.build

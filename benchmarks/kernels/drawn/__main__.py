@@ -14,7 +14,7 @@ product of 512x512x512 is tuned, of which nothing is kept: the first tune of a p
 Without `--seed` one is drawn, and the first line of OUT tells it. A line is appended as it comes, and the same command
 goes on where a stopped run was, with OUT's seed. `--rows` and `--until` cut a run into pieces, and `--part 0/4` takes
 every fourth shape, so that each GPU of a host has its own: drawn_table.py puts pieces of one seed together. `--trials`
-keeps what every config took that a tune tried, and `--list` shows what would be measured.
+keeps what every config took that a tune tried and when that was known, and `--list` shows what would be measured.
 """
 
 from __future__ import annotations
@@ -69,11 +69,16 @@ PEERS: Final = (VENDOR, CANDIDATE, TRITON)
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """How a shape was tuned: the winner, what the configs came to that were tried, and in how many seconds."""
+    """How a shape was tuned: the winner, what the configs came to that were tried, and in how many seconds.
+
+    `at` are the seconds from its start to each outcome, and to the phases by their names.
+    """
 
     winner: Launch | None
     outcomes: tuple[Outcome, ...]
     seconds: float
+    at: tuple[float, ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class Bench:
         """Tune a shape and measure everybody; raises DeviceError."""
         found = self.searched(shape.problem)
         if self.trials is not None:
-            append(self.trials, trials_of(shape.problem, found.outcomes))
+            append(self.trials, trials_of(shape.problem, found))
         contestants = self.contestants(shape, found.winner)
         result = self.contest(shape.problem, contestants)
         row = row_of(ShapeClass(shape.row, BY_NAME[shape.row].bar, "", ()), shape.problem, result, self.unit.device)
@@ -116,25 +121,30 @@ class Bench:
 
     def searched(self, problem: Problem) -> Searched:
         """Tune a shape with forecasts that learn, as the service does; before, the device is calibrated if need be."""
-        device, tried = self.unit.device, list[Outcome]()
+        device, tried, at = self.unit.device, list[Outcome](), list[float]()
         every = [one for one in searched(problem, device) if one.name not in TEACHING]
         self.forecasts.needed(self.unit, problem, every, self.seconds)
         learn, forecast = partial(self.forecasts.learn, device), partial(self.forecasts.of, device)
         task = Task(every, problem, device, "auto", self.seed, forecast=forecast)
-        winner, started = None, time.monotonic()
+        winner, phases, started = None, list[tuple[str, float]](), time.monotonic()
         end = CallLimit(started + self.seconds, started + self.seconds + LATE)
-        runner = TrialRunner(self.unit, self._key(problem), lambda: False, lambda _: None, lambda: end, learn)
+
+        def enter(phase: str) -> None:
+            phases.append((phase, time.monotonic() - started))
+
+        runner = TrialRunner(self.unit, self._key(problem), lambda: False, enter, lambda: end, learn)
         try:
             for outcome in tune(task, runner, lambda: Budget(seconds=self.seconds)):
                 if isinstance(outcome, FinalReport):
                     winner = CATALOGUE[outcome.best.kernel].launch(outcome.best.config, problem, device)
                 else:
                     tried.append(outcome)
+                    at.append(time.monotonic() - started)
         finally:
             runner.abandon()
             if runner.proving:
                 self.forecasts.proved(device, runner.proving)
-        return Searched(winner, tuple(tried), time.monotonic() - started)
+        return Searched(winner, tuple(tried), time.monotonic() - started, tuple(at), tuple(phases))
 
     def contestants(self, shape: Drawn, winner: Launch | None) -> tuple[Contestant, ...]:
         """Our winner, or what is taken where the tune ended without one; our default, and all peers."""
@@ -185,14 +195,16 @@ def is_exhaustive(shape: Drawn) -> bool:
     return shape.number % EVERY == EVERY - 1
 
 
-def trials_of(problem: Problem, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """What every config took that was measured, and what became of the others."""
-    timed = [one for one in outcomes if isinstance(one, Measured)]
-    failed = [one for one in outcomes if isinstance(one, Rejected)]
+def trials_of(problem: Problem, found: Searched) -> dict[str, Any]:
+    """What every config took that was measured, what became of the others, and when each was known."""
+    timed = [one for one in found.outcomes if isinstance(one, Measured)]
+    failed = [one for one in found.outcomes if isinstance(one, Rejected)]
     return {
         "problem": problem.key,
         "measured": [[one.kernel, dict(one.config), one.timing.median_ms] for one in timed],
         "rejected": [[one.kernel, dict(one.config), one.stage, one.reason] for one in failed],
+        "at": [round(each, 3) for each in found.at],
+        "phases": {name: round(each, 3) for name, each in found.phases},
     }
 
 
