@@ -18,7 +18,7 @@ from app.services.best.lookup import BestConfigs, gflops, timing_of
 from app.services.best.misses import MissCounter
 from app.services.tuning.progress import JobProgress, ShapeProgress
 from app.services.tuning.request import TuneSpec
-from app.services.tuning.search_workers import SearchWorkers
+from app.services.tuning.search_workers import SearchWorkers, search_processes
 from app.services.tuning.shape_tuner import ShapeTuner, TuningContext
 from app.store.records import BestRecord, JobRecord, TrialRecord
 from app.store.repository import JobRepository
@@ -134,7 +134,12 @@ class JobExecutor:
         self._units = units
         self._context, self._misses, self._await_defaults = context, misses, await_defaults
         self._adding = threading.Lock()
-        self._search_workers = SearchWorkers([unit.device.id for unit in units])
+        self._search_workers = SearchWorkers(search_processes(units))
+
+    def start(self) -> None:
+        """Start the processes that search beside a device's trials, and return at once."""
+        if any(unit.width > 1 for unit in self._units):
+            self._search_workers.start()
 
     def close(self) -> None:
         """End the processes that search."""

@@ -97,6 +97,7 @@ class TuningService:
     def start(self) -> None:
         """Queue the jobs that are this service's, oldest first, and start the threads."""
         self.sharing.start({"tune", *self._works}, self._accept)
+        self._executor.start()
         for unit in self._fleet.units:
             args, name = (unit, self._queues.of(unit.device.id)), f"tune {unit.device.id}"
             thread = threading.Thread(target=self._serve, args=args, name=name, daemon=True)

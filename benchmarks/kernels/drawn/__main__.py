@@ -24,7 +24,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,9 +36,11 @@ from app.devices.process import CallLimit
 from app.errors import DeviceError, Unsupported
 from app.services.best.lookup import default_launch, searched, untuned
 from app.services.tuning.forecast import TrialForecasts
+from app.services.tuning.search_workers import SearchWorkers, search_processes
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
+from app.tuning.search.search_task import StrategyFactory, make_strategy
 from app.tuning.task import Task
 from app.tuning.tuner import tune
 from app.worker.measuring.trial import FixtureKey
@@ -94,6 +96,7 @@ class Bench:
     measuring: float
     binaries: Binaries | None
     trials: Path | None = None
+    factory: StrategyFactory = make_strategy
     forecasts: TrialForecasts = field(default_factory=TrialForecasts)
 
     def begin(self) -> None:
@@ -125,7 +128,7 @@ class Bench:
         every = [one for one in searched(problem, device) if one.name not in TEACHING]
         self.forecasts.needed(self.unit, problem, every, self.seconds)
         learn, forecast = partial(self.forecasts.learn, device), partial(self.forecasts.of, device)
-        task = Task(every, problem, device, "auto", self.seed, forecast=forecast)
+        task = Task(every, problem, device, "auto", self.seed, forecast=forecast, factory=self.factory)
         winner, phases, started = None, list[tuple[str, float]](), time.monotonic()
         end = CallLimit(started + self.seconds, started + self.seconds + LATE)
 
@@ -255,8 +258,12 @@ def run(options: argparse.Namespace, cache: Path, end: float) -> bool:
     """Measure what OUT does not have; False where something is left."""
     seed, lines = begun(options.out, options.seed)
     print(f"seed {seed}", flush=True)
-    with open_fleet(options.device, cache, 2**26) as fleet:
+    with (
+        open_fleet(options.device, cache, 2**26) as fleet,
+        closing(SearchWorkers(search_processes(fleet.units))) as own,
+    ):
         unit = fleet.unit()
+        own.start()
         head = {**head_of(unit), "seed": seed, "seconds": options.seconds, "measuring": options.measuring}
         if not lines:
             append(options.out, head)
@@ -268,7 +275,8 @@ def run(options: argparse.Namespace, cache: Path, end: float) -> bool:
         triton = installed() is not None and unit.device.platform == "cuda"
         with compilers(TRITON_CORES) if triton else nullcontext() as pool:
             binaries = Binaries(cache, pool) if pool else None
-            bench = Bench(unit, seed, options.seconds, options.measuring, binaries, options.trials)
+            how = options.seconds, options.measuring, binaries, options.trials, own.factory(unit.device.id)
+            bench = Bench(unit, seed, *how)
             count = 0
             if left:
                 bench.begin()
