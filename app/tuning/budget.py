@@ -87,7 +87,7 @@ class Deadline:
         return seconds - max((1 - _SEARCHING) * seconds, min(self.reserve, seconds / 2)) - self.spent()
 
     def has_time(self) -> bool:
-        """Whether a trial that takes as long as most of the last ones did ends before the search must."""
+        """Whether a trial that takes the median of the last ones ends before the search must."""
         left = self.searching()
         return left > 0 and left >= (median(self.trials) if self.trials else 0.0)
 

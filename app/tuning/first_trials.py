@@ -40,18 +40,20 @@ def first_trials(
         first = sorted(defaults, key=lambda turn: turn[1] != untuned)
         return [*vendor, *(turn for turn in first if _comes_first(turn, untuned, task))], False
     defaults.sort(key=lambda turn: _seconds(turn, task))
-    for at, turn in enumerate(defaults):
-        if untuned is None or turn[1] != untuned:
-            continue
-        rivals = [task.forecast(each).launch for _, each in defaults if isinstance(each, Launch) and each != untuned]
-        expected, rival = task.forecast(untuned).launch, min(rivals, default=math.inf)
-        is_decisive = CLEARLY * expected < rival or (_seconds(turn, task) > given.left() and expected <= rival)
-        if _seconds(turn, task) <= _UNTUNED * given.left() or (
-            is_decisive and decides(untuned, task, (), given.left())
-        ):
-            others = [*defaults[:at], *defaults[at + 1 :]]
-            return [turn, *vendor, *(each for each in others if _comes_first(each, untuned, task))], True
-    return [*defaults[:1], *vendor, *defaults[1:]], True
+    launches = [each for _, each in defaults if isinstance(each, Launch)]
+    if untuned is None or untuned not in launches or not _is_first(untuned, launches, task, given.left()):
+        return [*defaults[:1], *vendor, *defaults[1:]], True
+    own = [turn for turn in defaults if turn[1] == untuned]
+    others = [turn for turn in defaults if turn[1] != untuned and _comes_first(turn, untuned, task)]
+    return [*own, *vendor, *others], True
+
+
+def _is_first(untuned: Launch, defaults: Sequence[Launch], task: Task, left: float) -> bool:
+    """Whether the untuned default comes first in a hurry."""
+    expected = task.forecast(untuned)
+    rival = min((task.forecast(each).launch for each in defaults if each != untuned), default=math.inf)
+    is_decisive = CLEARLY * expected.launch < rival or (expected.trial > left and expected.launch <= rival)
+    return expected.trial <= _UNTUNED * left or (is_decisive and decides(untuned, task, (), left))
 
 
 def _comes_first(turn: Turn, untuned: Launch | None, task: Task) -> bool:

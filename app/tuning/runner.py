@@ -54,7 +54,7 @@ class Runner(Protocol):
         ...
 
     def await_build(self, launches: Sequence[Launch], most: float = math.inf) -> None:
-        """Wait until an attempt of one of these prepared launches need not wait for its binary, for `most` seconds."""
+        """Wait until an attempt of one of these prepared launches need not wait for its binary, or `most` seconds."""
         ...
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:

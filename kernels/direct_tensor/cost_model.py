@@ -15,14 +15,12 @@ from kernels.space import Config
 
 # Fitted, as benchmarks/kernels/fit.py does, to 5,395 times of 500 shapes on an H200: seconds of a launch.
 LAUNCH: Final = 1.53e-6
-# Clocks that a warp waits for each load of a thread, of some words or one element, for each word that is realigned and
-# for each element of it that may have to be read by itself, for each of its stores, and for eight rows of C that go
-# through shared memory.
+# Clocks that a warp waits for each load of a thread, of some words or one element, for each word that is realigned, for
+# each of its stores, and for eight rows of C that go through shared memory.
 WAIT_LOAD: Final = 29.3
 WAIT_HALF: Final = 52.9
 WAIT_WORD: Final = 19.6
 WAIT_MOVED: Final = 12.6
-WAIT_EDGE: Final = 0.145
 WAIT_STAGED: Final = 194
 WAIT_STORE: Final = 30.4
 # Clocks of an SM for each element that a warp loads by itself, each word that a thread has then, each line of memory
@@ -44,7 +42,7 @@ SUM_CLOCKS: Final = 14.5
 BLOCK_CLOCKS: Final = 9.65
 WARP_CLOCKS: Final = 20.1
 BEGUN_CLOCKS: Final = 3.82
-# Of bandwidth, that memory has; and how often rows of C that start anywhere are stored again, if not in aligned words.
+# Of bandwidth, that memory has; and how often rows of C that start anywhere are stored again, if not by rows.
 OF_BANDWIDTH: Final = 2.47
 STORED_AGAIN: Final = 1.93
 # Registers beside operands and half of the sums' columns.
@@ -81,7 +79,7 @@ class _Reads(NamedTuple):
 
 
 class _Writes(NamedTuple):
-    """A thread's stores, whether they are of one element each where others' are not beside it, or by rows of C."""
+    """A thread's stores, whether each is of one element that no other lane's is beside, or by rows of C."""
 
     stores: float
     single: bool
@@ -101,15 +99,13 @@ def _issued(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], writ
 def _waits(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], writes: _Writes) -> float:
     """Clocks that a warp waits: for what it loads, and for instructions, most of which it runs but once."""
     bm, slices, times = config["BM"], config["SLICE_K"], passes(config, problem)
-    halves = WORD // problem.itemsize
-    element = WAIT_HALF if halves > 1 else WAIT_WORD
+    element = WAIT_HALF if problem.itemsize < WORD else WAIT_WORD
     loads = sum(WAIT_LOAD * each.loads + element * each.elements + WAIT_MOVED * each.moved for each in reads)
-    edges = WAIT_EDGE * halves * sum(each.moved for each in reads)
     # Of a tile's bands of 8 rows a warp sums and stores its share.
     share = -(-bm // BAND // slices) * BAND / bm
     stores = WAIT_STAGED * bm / BAND if writes.by_rows else WAIT_STORE * writes.stores * (not writes.single)
     joined = JOIN_CLOCKS + SUM_CLOCKS * slices * share * bm * config["BN"] / (WARP * OWN) if slices > 1 else 0
-    return times * loads + edges + (times - 1) * PASS_CLOCKS + share * stores + joined
+    return times * loads + (times - 1) * PASS_CLOCKS + share * stores + joined
 
 
 def _operands(config: Config, problem: Problem) -> tuple[_Reads, _Reads]:

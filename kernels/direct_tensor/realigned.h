@@ -1,6 +1,6 @@
 // Words of rows that start anywhere: aligned words are moved, from the last aligned address before
-// a row's first element on. What a lane has too early and lacks in the end, its
-// neighbour in the group of four has.
+// a row's first element on. What a lane has too early and lacks in the end, its neighbour in the
+// group of four has.
 INNER unsigned from_lane(const unsigned word, const int lane)
 {
     return __shfl_sync(0xFFFFFFFF, word, lane);

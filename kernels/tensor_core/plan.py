@@ -69,13 +69,13 @@ def realigned(config: Mapping[str, int], problem: Problem) -> int:
 def cp_sizes(packed: int, realign: int, problem: Problem) -> tuple[int, int]:
     """Bytes of a cp.async of A and of B: the most that divide rows which are neither packed nor realigned, up to 16."""
     left = 0 if emulated(problem) else ~(packed | realign)
-    return _cp_size(problem.a_shape[1] * problem.itemsize, left & A > 0), _cp_size(
-        problem.b_shape[1] * problem.itemsize, left & B > 0
-    )
+    row_a, row_b = problem.a_shape[1] * problem.itemsize, problem.b_shape[1] * problem.itemsize
+    return _cp_size(row_a if left & A else 0), _cp_size(row_b if left & B else 0)
 
 
-def _cp_size(row: int, is_as_stored: bool) -> int:
-    return next((each for each in CP_SIZES if row % each == 0), CP_SIZES[-1]) if is_as_stored else CP_SIZES[0]
+def _cp_size(row: int) -> int:
+    """Bytes of a cp.async of rows of so many bytes; 0: they begin at multiples of 16, whatever is stored."""
+    return next((each for each in CP_SIZES if row % each == 0), CP_SIZES[-1])
 
 
 def operand_bytes(config: Mapping[str, int], problem: Problem) -> int:

@@ -87,8 +87,8 @@ template <int side, int k_major> struct TileLoader<side, k_major, 1, 16> {
                       held = i < turns ? bytes : bytes_last;
             if (kept >> i & 1 && (i > 0 || at >= first)) {
                 cp_async_zfill<16>((i < turns ? to : to_last) + down(i) * line,
-                             (i < turns ? at : at_last) + down(i) * pitch,
-                             k_major || y < deep ? held : 0);
+                                   (i < turns ? at : at_last) + down(i) * pitch,
+                                   k_major || y < deep ? held : 0);
             }
         }
         if (at < first) {

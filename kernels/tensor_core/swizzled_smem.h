@@ -144,7 +144,7 @@ template <int side, int k_major, int realign, int size> struct TileLoader {
                 } else {
                     EACH(plane, PLANES) {
                         cp_async_zfill<size>(swizzled(i) + plane * plane_bytes,
-                                       at + plane * (pitch / PLANES), rest > 0 ? size : 0);
+                                             at + plane * (pitch / PLANES), rest > 0 ? size : 0);
                     }
                 }
             }

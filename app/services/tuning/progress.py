@@ -17,7 +17,7 @@ PREPARING: Final = "preparing"
 SEARCH: Final = "search"
 FINALS: Final = "finals"
 GRACE: Final = 0.6  # seconds that a launch has to end once its job is cancelled; a worker that is killed costs two
-_LATE: Final = 0.4  # seconds after the budget's end that whatever has not ended of itself is killed
+LATE: Final = 0.4  # seconds after the budget's end that whatever has not ended of itself is killed
 _FINALISTS: Final = 8  # that are verified once more, which takes each about as long as a trial
 _FINALS: Final = (1.0, 5.0)  # seconds for which the finals of a shape take samples, at least and at most
 _FINALS_SHARE: Final = 0.2  # of a shape's seconds that are left to its finals
@@ -268,7 +268,7 @@ class ShapeProgress:
         if interrupted is not NEVER:
             return interrupted
         share = self._job.limit(self)
-        return NEVER if share is None else CallLimit(self._began + share, self._began + share + _LATE)
+        return NEVER if share is None else CallLimit(self._began + share, self._began + share + LATE)
 
     def finish(self) -> None:
         """Take note that the shape is done, with the budget that was read last."""

@@ -36,6 +36,7 @@ from app.devices.process import CallLimit
 from app.errors import DeviceError, Unsupported
 from app.services.best.lookup import default_launch, searched, untuned
 from app.services.tuning.forecast import TrialForecasts
+from app.services.tuning.progress import LATE
 from app.services.tuning.search_workers import SearchWorkers, search_processes
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
@@ -63,7 +64,6 @@ EVERY: Final = 4  # which shape of a row is tried with all
 AGAIN: Final = 0.92  # of the fastest peer's speed: what is slower is measured twice
 TEACHING: Final = ("naive", "tiled")
 UNKEPT: Final = Problem(512, 512, 512)  # which is tuned first
-LATE: Final = 0.4  # seconds after a tune's, at which its worker is killed, as the service's would be
 AHEAD: Final = 4  # shapes of which Triton's binaries are compiled while another is measured
 TRITON_CORES: Final = 6
 PEERS: Final = (VENDOR, CANDIDATE, TRITON)
