@@ -33,6 +33,11 @@ template <int COUNT> INNER void funnel(unsigned (&first)[COUNT], const unsigned 
 #if ELEMENT_BYTES == 2
 // More elements to an operand's end count as so many.
 #define FAR 4096
+// What of a tile is read: all of it where none is near the operand's end, else the words that are
+// inside, and then those that are not.
+#define INTERIOR 0
+#define WHOLE 1
+#define AT_EDGE 2
 
 // Fragments of an operand of 2-byte elements. Past a line's k there is room in the tile for those
 // that come before it; of an MN-major operand words past the tile are loaded.
@@ -48,8 +53,10 @@ struct RealignedFragments : WarpFragments<MMA_TILES, K_MAJOR, MOST_BESIDE> {
     __device__ __forceinline__ void load(const OperandTile &tile)
     {
         at_edge = 0;
-        if (is_aligned(tile)) {
-            read_aligned<0>(tile);
+        if (is_aligned(tile) && after_last_row(tile) >= extent(tile) + Base::TAKEN) {
+            read_aligned<INTERIOR>(tile);
+        } else if (is_aligned(tile)) {
+            read_aligned<WHOLE>(tile);
         } else {
             Base::template read<0>(tile);
         }
@@ -61,7 +68,7 @@ struct RealignedFragments : WarpFragments<MMA_TILES, K_MAJOR, MOST_BESIDE> {
     {
         if (at_edge) {
             forget(tile);
-            read_aligned<1>(tile);
+            read_aligned<AT_EDGE>(tile);
         }
     }
 
@@ -77,6 +84,19 @@ struct RealignedFragments : WarpFragments<MMA_TILES, K_MAJOR, MOST_BESIDE> {
     static __device__ __forceinline__ int is_aligned(const OperandTile &tile)
     {
         return ADDRESS(tile.begin) % (4 * Base::WORDS) == 0;
+    }
+
+    // Elements of a row of memory that the tile has.
+    static __device__ __forceinline__ int extent(const OperandTile &tile)
+    {
+        return K_MAJOR ? tile.k : tile.lines;
+    }
+
+    // Elements from the tile's last row on to the operand's end.
+    static __device__ __forceinline__ INDEX after_last_row(const OperandTile &tile)
+    {
+        const int rows = K_MAJOR ? tile.lines : tile.k;
+        return tile.end - (tile.from + (INDEX)(rows - 1) * tile.pitch);
     }
 
     // Addresses are computed anew: there are no registers to keep them.
@@ -101,38 +121,38 @@ struct RealignedFragments : WarpFragments<MMA_TILES, K_MAJOR, MOST_BESIDE> {
                (unsigned)Base::lane_row() * (unsigned)tile.pitch;
     }
 
-    template <int AT_EDGE> __device__ __forceinline__ void read_aligned(const OperandTile &tile)
+    template <int WHICH> __device__ __forceinline__ void read_aligned(const OperandTile &tile)
     {
-        const int rows = K_MAJOR ? tile.lines : tile.k, down = rows - Base::lane_row(),
-                  first = THREAD_IN_GROUP * Base::TAKEN,
-                  on = (K_MAJOR ? tile.k : tile.lines) - first;
-        const STORED *const at = tile.from + (Base::lane_row() * tile.pitch + first);
+        const int down = (K_MAJOR ? tile.lines : tile.k) - Base::lane_row(),
+                  first = THREAD_IN_GROUP * Base::TAKEN, on = extent(tile) - first;
+        const STORED *const at = tile.from + ((INDEX)Base::lane_row() * tile.pitch + first);
         // Elements from the lane's first one to the operand's end; more than a tile has count as
         // FAR.
-        const INDEX after = tile.end - (tile.from + (rows - 1) * tile.pitch);
+        const INDEX after = after_last_row(tile);
         const int pitch = tile.pitch < FAR ? (int)tile.pitch : FAR,
                   room = (after < FAR ? (int)after : FAR) + (down - 1) * pitch - first;
-        const unsigned lane = lane_early(tile);
         EACH(r, Base::RUNS) {
-            const int early = early_of(r, lane, tile),
+            const STORED *const run = Base::at_run(at, r, tile.pitch);
+            const unsigned bytes = (unsigned)ADDRESS(run) % (2 * Base::TAKEN);
+            const int early = (int)bytes / 2,
                       needed = Base::row_of(r) < down ? on + early : 0,
                       inside = room - Base::row_of(r) * pitch + early;
-            const STORED *const row = at + Base::row_of(r) * tile.pitch - early;
+            const STORED *const row = (const STORED *)((const char *)run - bytes);
             EACH(g, Base::GROUPS) {
                 const int x = g * 4 * Base::TAKEN;
                 unsigned found[Base::WORDS];
                 EACH(e, Base::WORDS) {
-                    found[e] = AT_EDGE ? word(r, g, e) : 0;
+                    found[e] = WHICH == AT_EDGE ? word(r, g, e) : 0;
                 }
-                read_run<AT_EDGE>(found, row + x, x < needed, inside - x);
+                read_run<WHICH>(found, row + x, x < needed, inside - x);
                 EACH(e, Base::WORDS) {
                     word(r, g, e) = found[e];
                 }
             }
             if (!K_MAJOR) {
                 const int x = ALL - first + THREAD_IN_GROUP * 2;
-                unsigned found[1] = {AT_EDGE ? past[r] : 0};
-                read_run<AT_EDGE>(found, row + x, THREAD_IN_GROUP < Base::WORDS && x < needed,
+                unsigned found[1] = {WHICH == AT_EDGE ? past[r] : 0};
+                read_run<WHICH>(found, row + x, THREAD_IN_GROUP < Base::WORDS && x < needed,
                                   inside - x);
                 past[r] = found[0];
             }
@@ -140,15 +160,15 @@ struct RealignedFragments : WarpFragments<MMA_TILES, K_MAJOR, MOST_BESIDE> {
     }
 
     // `inside` elements from there on are the operand's.
-    template <int AT_EDGE, int COUNT>
+    template <int WHICH, int COUNT>
     __device__ __forceinline__ void read_run(unsigned (&to)[COUNT], const STORED *from,
                                              const int needed, const int inside)
     {
-        const int is_whole = inside >= COUNT * 2;
-        if (!AT_EDGE && needed && is_whole) {
+        const int is_whole = WHICH == INTERIOR || inside >= COUNT * 2;
+        if (WHICH != AT_EDGE && needed && is_whole) {
             read_words(to, from);
         }
-        if (AT_EDGE && needed && !is_whole) {
+        if (WHICH == AT_EDGE && needed && !is_whole) {
             read_elements(to, from, [&](int e) { return e < inside; });
         }
         at_edge |= needed && !is_whole;

@@ -10,7 +10,7 @@ from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.packing import PACK_MN_MAJOR, is_c_ragged, packed_bytes
 from kernels.pipelined.cost_model import seconds
-from kernels.pipelined.plan import SPLIT_K_REDUCE, plan
+from kernels.pipelined.plan import SPLIT_K_REDUCE, cp_sizes, plan
 from kernels.pipelined.space import SPACE, STAGED_TILE, is_ragged
 from kernels.problem import Problem
 from kernels.register_tiled import untuned_seconds as register_tiled_seconds
@@ -23,8 +23,8 @@ SMALL_C: Final = 2**16
 LEAST_SIDE: Final = 32
 # What defaults are chosen from, and seeds of a search: BM, BN, TM, TN, WN, BK, STAGES, SLICE_K. Those that are fastest
 # where products fill a GPU, and those that the model has fastest for 158 drawn problems, the fewest within a hundredth
-# of the best; of 256 threads at most, as it has more of them too fast. Six more are those that tunes of drawn problems
-# found faster, by the model as well.
+# of the best; of 256 threads at most, as it has more of them too fast. The others were found faster by tunes of drawn
+# problems, the last sixteen of them since tiles take fewer instructions to begin and to store.
 _TILES: Final = (
     (128, 256, 8, 16, 128, 16, 4, 1),
     (256, 128, 16, 8, 64, 16, 4, 1),
@@ -58,7 +58,24 @@ _TILES: Final = (
     (32, 32, 4, 4, 16, 16, 4, 2),
     (32, 32, 4, 4, 16, 16, 4, 1),
     (32, 32, 4, 4, 16, 8, 4, 1),
+    (64, 256, 8, 16, 128, 8, 3, 1),
+    (128, 128, 8, 16, 64, 8, 4, 1),
+    (128, 64, 8, 16, 32, 8, 3, 1),
+    (64, 128, 8, 8, 32, 8, 3, 1),
+    (128, 64, 8, 8, 32, 8, 3, 1),
+    (64, 64, 8, 4, 64, 8, 4, 1),
+    (64, 64, 8, 4, 64, 8, 3, 1),
+    (32, 128, 8, 8, 64, 8, 3, 1),
+    (128, 32, 8, 8, 32, 8, 3, 1),
+    (128, 32, 8, 4, 32, 16, 3, 1),
+    (32, 64, 8, 4, 64, 8, 4, 1),
+    (64, 32, 8, 4, 32, 8, 3, 1),
+    (32, 32, 8, 4, 32, 16, 3, 2),
+    (32, 32, 8, 4, 32, 64, 4, 4),
+    (32, 32, 4, 4, 32, 16, 4, 2),
+    (32, 32, 4, 4, 32, 8, 4, 1),
 )
+CP_SIZE: Final = ("CP_SIZE_A", "CP_SIZE_B")
 _NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "SLICE_K")
 # Estimates of one power of two, in so many parts, are equal: the order of the tiles decides.
 ALIKE: Final = 32
@@ -97,13 +114,12 @@ def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[
     }
     splits = [(0, split) for split in SPLITS if split * tiles <= BLOCKS_OF_SM * sms or split == 1]
     shared = [(sms, 1)] if sms in SMS and shape["SLICE_K"] == 1 else []
-    copies = [(0, 1 if ragged else 4)]
-    if ragged or (problem.trans_b and packed_bytes(problem) <= PACKED_BYTES):
-        copies.append((1, 4))
+    packing = (0, 1) if ragged or (problem.trans_b and packed_bytes(problem) <= PACKED_BYTES) else (0,)
+    copies = [{"PACK_MN": each, **dict(zip(CP_SIZE, cp_sizes(each, problem), strict=True))} for each in packing]
     return [
-        shape | {"STREAM_K_SMS": streamed, "SPLIT_K": split, "PACK_MN": packed, "VECTOR": width}
+        shape | each | {"STREAM_K_SMS": streamed, "SPLIT_K": split}
         for streamed, split in (*splits, *shared)
-        for packed, width in copies
+        for each in copies
     ]
 
 

@@ -17,38 +17,40 @@ from kernels.stream_k import stream_k_schedule
 
 # FMAs of an SM in a clock.
 FMAS: Final = 128
-# Fitted, as benchmarks/kernels/fit.py does, to 2,854 times of 239 shapes on an H200: seconds of a launch, of one
+# Fitted, as benchmarks/kernels/fit.py does, to 1,573 times of 80 shapes on an H200: seconds of a launch, of one
 # that reduces and of one that packs; and the shares of memory's bandwidth that traffic seems to have.
-LAUNCH: Final = 1.65e-6
-REDUCING: Final = 1.7e-6
-PACKING: Final = 3.92e-6
-OF_BANDWIDTH: Final = 3.06
-OF_BANDWIDTH_SUMS: Final = 0.969
-OF_BANDWIDTH_PACKING: Final = 0.651
+LAUNCH: Final = 4.27e-07
+REDUCING: Final = 1.76e-06
+PACKING: Final = 1.72e-06
+OF_BANDWIDTH: Final = 1.04
+OF_BANDWIDTH_SUMS: Final = 1.7
+OF_BANDWIDTH_PACKING: Final = 0.801
 # Clocks of a k tile that a block waits: for copies, shared by the stages ahead, for a thread's own copies, and for each
 # FMA of a thread.
-WAIT_CLOCKS: Final = 75.3
-OWN_COPY_CLOCKS: Final = 8.46
-FMA_CLOCKS: Final = 0.654
+WAIT_CLOCKS: Final = 47.1
+OWN_COPY_CLOCKS: Final = 3.02
+FMA_CLOCKS: Final = 0.666
 # Clocks of an SM for each element of a step that a warp loads, and each of its copies; and the exponent p of the p-norm
 # of these and of products, which overlap but for the end.
-LOAD_CLOCKS: Final = 0.614
-COPY_CLOCKS: Final = 1.69
+LOAD_CLOCKS: Final = 0.641
+COPY_CLOCKS: Final = 1.11
 # Clocks of an SM in which a warp's copy of single elements of B, which are turned on their way, is issued in place of
 # products.
-TURNED_CLOCKS: Final = 1.97
+TURNED_CLOCKS: Final = 1.39
 SHARP: Final = 6
 BLUNT: Final = 1.5
 # Of memory's bandwidth, what the cache has for the blocks of all SMs.
-OF_BANDWIDTH_CACHE: Final = 0.914
+OF_BANDWIDTH_CACHE: Final = 1.12
+# Bytes of first k tiles that an SM gets in a clock.
+FILL_BYTES: Final = 55.8
 # Clocks of a tile before its first product and after its last one; of a warp's stores of C, for each of the lines that
 # it has open at once, in parts that are to be merged, what it takes through shared memory, and what each further slice
 # does.
-TILE_CLOCKS: Final = 574
-STORE_CLOCKS: Final = 8
-LINE_CLOCKS: Final = 0.907
-STAGED_CLOCKS: Final = 10.3
-SLICE_CLOCKS: Final = 7.62
+TILE_CLOCKS: Final = 3050
+STORE_CLOCKS: Final = 0.888
+LINE_CLOCKS: Final = 1.6
+STAGED_CLOCKS: Final = 5.36
+SLICE_CLOCKS: Final = 7.05
 # Columns that a thread has side by side.
 RUN: Final = 4
 # Registers beside the least that a thread has without spilling.
@@ -60,7 +62,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     bandwidth = device.limits.bandwidth
     k_tiles_each, parts, found, partials = _shares(config, problem, device)
     loop = _overlapped(k_tiles_each * _k_tile_clocks(config, problem, found), _reading_clocks(config, problem, device))
-    clocks = loop + parts * _tile_clocks(config, problem, found)
+    clocks = loop + parts * (_tile_clocks(config, problem, found) + _fill_clocks(config, problem, found))
     packing = PACKING + 2 * packed_bytes(problem) / (OF_BANDWIDTH_PACKING * bandwidth) if config["PACK_MN"] else 0
     reducing = REDUCING * (config["SPLIT_K"] > 1) + partials / (OF_BANDWIDTH_SUMS * bandwidth)
     streamed = problem.bytes / (OF_BANDWIDTH * bandwidth)
@@ -99,6 +101,12 @@ def _reading_clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks in which the cache sends all blocks their tiles of both operands."""
     lines = blocks(config, problem) * (config["BM"] + config["BN"])
     return CLOCK * lines * problem.k * problem.itemsize / (OF_BANDWIDTH_CACHE * device.limits.bandwidth)
+
+
+def _fill_clocks(config: Config, problem: Problem, found: tuple[int, int]) -> float:
+    """Clocks until the first k tile of all blocks of the busiest SM is there, which no product hides."""
+    busy, waves = found
+    return waves * busy * (config["BM"] + config["BN"]) * config["BK"] * problem.itemsize / FILL_BYTES
 
 
 def _overlapped(one: float, other: float) -> float:

@@ -14,8 +14,9 @@
 //               tile or a split of it
 // PACK_MN       1 if K-major operands, and those whose rows are not multiples of 16 bytes, were
 //               packed MN-major into the workspace
-// VECTOR        elements of a cp.async from an MN-major operand: 4, or 1 if rows are not multiples
-//               of 16 bytes
+// CP_SIZE_A     bytes of a cp.async of A: the most that divide its rows up to 16, or 4 if it is
+//               transposed on its way
+// CP_SIZE_B     those of a cp.async of B
 // STAGE_C       1 if a tile goes to C through shared memory
 // TRANS_A       1 where A is stored k x m, else 0
 // TRANS_B       1 where B is stored n x k, else 0
@@ -41,8 +42,10 @@
 #error "STREAM_K_SMS must be defined"
 #elif !defined(PACK_MN)
 #error "PACK_MN must be defined"
-#elif !defined(VECTOR)
-#error "VECTOR must be defined"
+#elif !defined(CP_SIZE_A)
+#error "CP_SIZE_A must be defined"
+#elif !defined(CP_SIZE_B)
+#error "CP_SIZE_B must be defined"
 #elif !defined(STAGE_C)
 #error "STAGE_C must be defined"
 #elif !defined(TRANS_A)
@@ -62,7 +65,7 @@
 // Stream-K: `blocks` blocks share the k tiles of the first tiles, the last block the first ones:
 // `each` of them, and `more` blocks one more. Then each computes `rounds` whole tiles (Osama et
 // al., "Stream-K", PPoPP 2023).
-KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
+KERNEL_MIN_BLOCKS(THREADS, 1, LEAST_BLOCKS)
 matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, REAL *workspace, const INDEX split_k, const INDEX at_c,
        const INDEX k_tiles_per_split, const INDEX group_m, const INDEX at_a, const INDEX lines_a,
@@ -76,8 +79,10 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
     const INDEX pitch_b = packed_b ? LINES_TO_ELEMENTS(lines_b) : TRANS_B ? k : n;
     const int wide_a = packed_a || (pitch_a % WIDE == 0 && ADDRESS(a) % 16 == 0);
     const int wide_b = packed_b || (pitch_b % WIDE == 0 && ADDRESS(b) % 16 == 0);
-    // Full k tiles are copied in the main loop without predicates on k; others by copy_predicated.
-    const int fits = (VECTOR == 1 || ((TRANSPOSE_A || wide_a) && (TRANSPOSE_B || wide_b))) &&
+    // Whether the main loop copies all k tiles: copy_predicated does where an operand is not
+    // aligned to its copies.
+    const int fits = (packed_a || TileLoader<LOADER_A>::is_aligned(a, pitch_a)) &&
+                     (packed_b || TileLoader<LOADER_B>::is_aligned(b, pitch_b)) &&
                      (pitch_a | pitch_b) >> 31 == 0;
     const unsigned splits = STREAM_K_SMS ? 1 : split_k, block = BLOCK, rank = blocks - 1 - block;
     unsigned next_k_tile = rank * each + (rank < more ? rank : more),
@@ -85,9 +90,19 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
     TileLoader<LOADER_A> load_a(smem, pitch_a);
     TileLoader<LOADER_B> load_b(smem + TILE_SIZE_A, pitch_b);
     WorkTile tile;
-    const auto copy_predicated = [&](const int p) {
-        load_a.copy_predicated(p, tile.depth, wide_a);
-        load_b.copy_predicated(p, tile.depth, wide_b);
+    // Leaves of a thread's copies those of k tile `p`, which is the one that k ends in, or past it.
+    const auto end_copies = [&](const int p) {
+        const int tail = (int)(tile.depth % BK);
+        if (!fits && p < tile.k_tiles) {
+            load_a.copy_predicated(p, tile.depth, wide_a);
+            load_b.copy_predicated(p, tile.depth, wide_b);
+        }
+        if (fits && p == tile.full_k_tiles && tail > 0) {
+            load_a.cut(tail, p % STAGES);
+            load_b.cut(tail, p % STAGES);
+        } else {
+            load_a.kept = load_b.kept = 0;
+        }
     };
     // Starts the next work tile and issues its first copies.
     const auto start_tile = [&]() {
@@ -103,7 +118,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                 (unsigned)(blocks * each + more) / (unsigned)k_tiles_per_split + round++ * blocks;
         }
         tile.place(tile_idx, splits, group_m, k_tiles_per_split, STREAM_K_SMS ? 0 : more, start,
-                   count, m, n, k, fits);
+                   count, m, n, k);
         const REAL *const of_a =
             packed_a ? workspace + LINES_TO_ELEMENTS(at_a) + tile.batch * k * pitch_a
                      : a + tile.batch * m * k;
@@ -116,13 +131,22 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         load_b.begin(of_b + (TRANSPOSE_B ? tile.column * k + tile.first
                                          : tile.first * pitch_b + tile.column),
                      tile.columns);
-        EACH(p, STAGES - 1) { // in a loop, ptxas finds too few registers for some tiles
-            if (p < tile.full_k_tiles) {
-                load_a.copy(0, 1, 1);
-                load_b.copy(0, 1, 1);
-            } else if (p < tile.k_tiles) {
-                copy_predicated(p);
+        if (!fits) {
+#pragma unroll 1
+            for (int p = 0; p < STAGES - 1; p++) {
+                end_copies(p);
+                cp_async_commit_group();
             }
+            return;
+        }
+        const unsigned kept_a = load_a.kept, kept_b = load_b.kept;
+        if (tile.full_k_tiles < STAGES - 1) {
+            end_copies(tile.full_k_tiles);
+        }
+        EACH(p, STAGES - 1) { // in a loop, ptxas finds too few registers for some tiles
+            const int full = p < tile.full_k_tiles, end = p == tile.full_k_tiles;
+            load_a.copy(0, 1, full ? kept_a : end ? load_a.kept : 0);
+            load_b.copy(0, 1, full ? kept_b : end ? load_b.kept : 0);
             cp_async_commit_group();
             load_a.advance(STAGE_SIZE);
             load_b.advance(STAGE_SIZE);
@@ -140,14 +164,15 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         ahead[0].read(As, Bs, 0);
         int p = 0, at = 0;
         // Only the last k of a k tile has a barrier before it, hidden behind its remaining FMAs:
-        // then the next k tile is complete and the stage before is free. The inner loop is left for
-        // k tiles that are not full.
+        // then the next k tile is complete and the stage before is free. The inner loop is left
+        // where a thread's copies become others: for the k tile that k ends in, and for none.
 #pragma unroll 1
         while (p < tile.k_tiles) {
-            const int last = tile.full_k_tiles - (STAGES - 1), copies = p < last,
-                      stop = copies ? last : p + 1;
-            if (!copies && p + STAGES - 1 < tile.k_tiles) {
-                copy_predicated(p + STAGES - 1);
+            const int next = p + STAGES - 1, full = fits ? tile.full_k_tiles : 0;
+            const int more = next < full ? full - next : fits && next >= tile.k_tiles ? STAGES : 1,
+                      stop = p + more < tile.k_tiles ? p + more : tile.k_tiles;
+            if (next >= full) {
+                end_copies(next);
             }
 #pragma unroll 1
             do {
@@ -163,8 +188,8 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                     }
                     ahead[(e + 1) % 2].read(As, Bs, (e + 1) % SLICE_BK);
                     if (e % (SLICE_BK / BURSTS) == 0) {
-                        load_a.copy(e / (SLICE_BK / BURSTS), BURSTS, copies);
-                        load_b.copy(e / (SLICE_BK / BURSTS), BURSTS, copies);
+                        load_a.copy(e / (SLICE_BK / BURSTS), BURSTS, load_a.kept);
+                        load_b.copy(e / (SLICE_BK / BURSTS), BURSTS, load_b.kept);
                     }
                     IN_ORDER();
                     ahead[e % 2].add(acc);

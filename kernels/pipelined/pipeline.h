@@ -1,6 +1,15 @@
 // The loader of one operand's tile, and a thread's fragments for one k.
 #define SLICE_THREADS (BM / TM * (BN / TN))
 #define THREADS (SLICE_K * SLICE_THREADS)
+// On sm_90 as many warps on an SM as fit with the registers that a thread's accumulators want
+// beside others: a few more for an epilogue would cost each SM sub-partition a warp. Before and
+// after sm_90 some tiles would spill. Of stream-K's blocks as many run as there are.
+#define ACCUMULATORS (TM * TN)
+#define WARPS_ON_SM \
+    (ACCUMULATORS <= 16 ? 20 : ACCUMULATORS <= 32 ? 16 : ACCUMULATORS <= 64 ? 12 : 8)
+#define IS_SM_90 (__CUDA_ARCH__ == 900)
+#define LEAST_BLOCKS \
+    (STREAM_K_SMS || !IS_SM_90 ? MIN_BLOCKS : LARGER(MIN_BLOCKS, WARPS_ON_SM * 32 / THREADS))
 #define PACKS_M (TM / WIDE)
 #define PACKS_N (TN / WIDE)
 #define ACC PACK(WIDE)
@@ -8,10 +17,11 @@
 #define ACC_PACKS (TM * PACKS_N)
 #define OUT_PACKS (ACC_PACKS / SLICE_K)
 #include "smem_tile.h"
-// A warp that copies single elements takes 32 of a line and then the next 32: most addresses are
-// constants apart.
+// A warp that copies less than 16 bytes at once makes 32 copies in a line and then the next 32:
+// most addresses are constants apart.
 #undef LINE_PACKS
-#define LINE_PACKS ((transpose ? 32 / (int)sizeof(REAL) : w == 1 && side > 32 ? 32 : side / w))
+#define LINE_PACKS \
+    ((transpose ? 32 / (int)sizeof(REAL) : w < WIDE && side / w > 32 ? 32 : side / w))
 #include "slice_k.h"
 // A warp is LANES_M x LANES_N threads, and neighbours read neighbouring packs of A and of B: there
 // are no bank conflicts, a pack is broadcast to all who read it, and a warp's stores to C fill
@@ -42,15 +52,16 @@
 #define STAGING_AT (STREAM_K_SMS ? STAGES_SIZE : 0)
 #define SMEM_SIZE LARGER(STAGES_SIZE, STAGING_AT + STAGING_SIZE)
 #define LINES_TO_ELEMENTS(lines) ((INDEX)(lines) * (128 / (int)sizeof(REAL)))
-#define LOADER_A BM, TRANSPOSE_A
-#define LOADER_B BN, TRANSPOSE_B
+#define LOADER_A BM, TRANSPOSE_A, CP_SIZE_A
+#define LOADER_B BN, TRANSPOSE_B, CP_SIZE_B
 #define BURSTS 2                // parts in which the copies of a k tile are issued
 #define IN_ORDER() __syncwarp() // keeps program order: loads are issued ahead of FMAs
 
 // Loads BM rows of A or BN columns of B: the next addresses of a thread's copies, and a mask of
 // those inside C.
-template <int side, int transpose> struct TileLoader {
-    static constexpr int w = transpose ? 1 : VECTOR, turns = LOADS_PER_THREAD(side) / w;
+template <int side, int transpose, int cp_size> struct TileLoader {
+    static constexpr int w = transpose ? 1 : cp_size / (int)sizeof(REAL),
+                         turns = LOADS_PER_THREAD(side) / w;
     const REAL *start, *from;
     REAL *const smem;
     const INDEX pitch;
@@ -59,6 +70,11 @@ template <int side, int transpose> struct TileLoader {
 
     __device__ __forceinline__ TileLoader(REAL *smem, const INDEX pitch) : smem(smem), pitch(pitch)
     {
+    }
+
+    static __device__ __forceinline__ int is_aligned(const REAL *operand, const INDEX pitch)
+    {
+        return w == 1 || (pitch % w == 0 && ADDRESS(operand) % (w * (int)sizeof(REAL)) == 0);
     }
 
     // Rows and columns past C's edge are never copied: what is found there adds to accumulators
@@ -82,17 +98,38 @@ template <int side, int transpose> struct TileLoader {
         from += transpose ? BK : BK * pitch;
     }
 
-    // Issues one of `bursts` parts of a thread's copies if `copies`.
-    __device__ __forceinline__ void copy(const int burst, const int bursts, const int copies)
+    // Keeps the copies of a k tile that has `tail` of k; the rest of its stage is cleared.
+    __device__ __forceinline__ void cut(const int tail, const int stage)
     {
-        const unsigned now = copies ? kept : 0;
+        unsigned before = 0;
+        EACH(i, turns) {
+            const int y = Y_OF(ME) + Y_OF(i * THREADS), x = X_OF(ME) + X_OF(i * THREADS);
+            if ((transpose ? x : y) < tail) {
+                before |= 1u << i;
+            } else {
+                REAL *const at = smem + stage * STAGE_SIZE + SMEM_AT(ME) + SMEM_AT(i * THREADS);
+                if (w == WIDE) {
+                    STORE(WIDE, ZERO_PACK(WIDE), at);
+                } else {
+                    EACH(e, w) {
+                        at[e] = 0;
+                    }
+                }
+            }
+        }
+        kept &= before;
+    }
+
+    // Issues one of `bursts` parts of a thread's copies, those in `now`.
+    __device__ __forceinline__ void copy(const int burst, const int bursts, const unsigned now)
+    {
         const int line = (int)pitch; // that of a full k tile fits in 32 bits
         EACH(i, turns) {
             if (i * bursts / turns == burst) {
                 const unsigned at = to + SMEM_AT(i * THREADS) * (int)sizeof(REAL);
                 const REAL *const source =
                     from + ((INDEX)line * Y_OF(i * THREADS) + X_OF(i * THREADS));
-                if (w > 1) {
+                if (w == WIDE) {
                     asm volatile("{.reg .pred p; .reg .b32 t; and.b32 t, %2, %3; setp.ne.b32 p, t, "
                                  "0; @p cp.async.cg.shared.global [%0], [%1], 16;}" ::"r"(at),
                                  "l"(source), "r"(now), "r"(1u << i)
@@ -100,7 +137,7 @@ template <int side, int transpose> struct TileLoader {
                 } else {
                     asm volatile("{.reg .pred p; .reg .b32 t; and.b32 t, %2, %3; setp.ne.b32 p, t, "
                                  "0; @p cp.async.ca.shared.global [%0], [%1], %4;}" ::"r"(at),
-                                 "l"(source), "r"(now), "r"(1u << i), "n"(sizeof(REAL))
+                                 "l"(source), "r"(now), "r"(1u << i), "n"(w * sizeof(REAL))
                                  : "memory");
                 }
             }

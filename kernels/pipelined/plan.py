@@ -9,23 +9,37 @@ from kernels.packing import pack_mn_major, packed_lines
 from kernels.problem import Problem
 from kernels.register_tiled.plan import shared_bytes as stages_bytes
 from kernels.register_tiled.plan import threads
-from kernels.rules import LINE_BYTES, blocks
+from kernels.rules import LINE_BYTES, VECTOR_BYTES, blocks
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, reduce_step
 from kernels.stream_k import StreamKSchedule, stream_k_lines, stream_k_schedule
 
+CP_SIZES: Final = (16, 8, 4)
 SPLIT_K_REDUCE: Final = "pipelined/split_k_reduce.cu"
+# Warps of an SM for whose registers a thread's accumulators leave room, up to so many; and with more of them.
+WARPS_ON_SM: Final = ((16, 20), (32, 16), (64, 12))
+FEW_WARPS: Final = 8
 # Registers beside sums and two steps' operands: addresses, counters, and which copies are inside C.
 REST: Final = 28
 
 
 def copies(config: Config, problem: Problem) -> tuple[int, int]:
-    """Copies of A and of B that a thread makes for a k tile: single elements if they are transposed, else of VECTOR."""
-    along = not config["PACK_MN"]
-    crosswise = (along and not problem.trans_a, along and problem.trans_b)
-    width_a, width_b = (1 if cross else config["VECTOR"] for cross in crosswise)
-    count = threads(config)
-    return config["BM"] * config["BK"] // count // width_a, config["BN"] * config["BK"] // count // width_b
+    """Copies of A and of B that a thread makes for a k tile."""
+    depth = config["BK"] * problem.itemsize
+    of_a, of_b = threads(config) * config["CP_SIZE_A"], threads(config) * config["CP_SIZE_B"]
+    return config["BM"] * depth // of_a, config["BN"] * depth // of_b
+
+
+def cp_sizes(packed: int, problem: Problem) -> tuple[int, int]:
+    """Bytes of a cp.async of A and of B: the most up to 16 that divide a row, 4 where it is transposed on its way."""
+    if packed:
+        return VECTOR_BYTES, VECTOR_BYTES
+    of_a = _cp_size(problem.m * problem.itemsize) if problem.trans_a else CP_SIZES[-1]
+    return of_a, CP_SIZES[-1] if problem.trans_b else _cp_size(problem.n * problem.itemsize)
+
+
+def _cp_size(row: int) -> int:
+    return next(each for each in CP_SIZES if row % each == 0)
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
@@ -34,6 +48,12 @@ def shared_bytes(config: Config, problem: Problem) -> int:
     if config["STAGE_C"]:
         staged = threads(config) * (config["TN"] + 1) * problem.itemsize
     return stages + staged if config["STREAM_K_SMS"] else max(stages, staged)
+
+
+def warps_on_sm(config: Config) -> int:
+    """The least warps that an SM of sm_90 has registers for, as pipeline.h has them."""
+    accumulators = config["TM"] * config["TN"]
+    return next((warps for most, warps in WARPS_ON_SM if accumulators <= most), FEW_WARPS)
 
 
 def registers(config: Config) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.packing import is_c_ragged
-from kernels.pipelined.plan import copies, partials_fit, registers, shared_bytes
+from kernels.pipelined.plan import CP_SIZES, copies, cp_sizes, partials_fit, registers, shared_bytes, warps_on_sm
 from kernels.problem import Problem
 from kernels.register_tiled.plan import register_limit, threads
 from kernels.register_tiled.space import HOPPER
@@ -24,6 +24,7 @@ BITS: Final = 32
 # Copies of a side of whose addresses, where B's are crosswise, NVRTC keeps no more than there are registers: twice as
 # many in short phases of a large block that has an SM for itself, half as many where two share it.
 FEW: Final = 8
+SHORT: Final = 8
 SHALLOW: Final = 16
 BUSY_THREADS: Final = 256
 # The least sums of a thread and the most k of a k tile with stream-K: smaller tiles fill the SMs evenly as they are.
@@ -51,12 +52,20 @@ def _or_streamed(reason: str) -> Rule:
     return lambda config, problem, device: config["STREAM_K_SMS"] > 0 or TILED.rules[reason](config, problem, device)
 
 
+def _more_blocks(config: Config, _: Problem, device: Device) -> bool:
+    asked = config["MIN_BLOCKS"] * threads(config)
+    free = config["STREAM_K_SMS"] > 0 or config["MIN_BLOCKS"] == 1 or device.capability != HOPPER
+    return free or asked > WARP * warps_on_sm(config)
+
+
 def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
     return max(copies(config, problem)) <= BITS
 
 
 def _addresses_fit(config: Config, problem: Problem, device: Device) -> bool:
     of_a, of_b = copies(config, problem)
+    if device.capability == HOPPER and config["BK"] == SHORT and problem.trans_b and not config["PACK_MN"]:
+        return max(of_a, of_b) <= 2 * FEW
     # NVRTC keeps more addresses in registers for what came after Hopper.
     large = 2 * config["TM"] * config["TN"] >= register_limit(config, device) or device.capability > HOPPER
     if config["PACK_MN"] or not problem.trans_b:
@@ -90,12 +99,14 @@ def _streamed_unpacked(config: Config, _: Problem, __: Device) -> bool:
     return config["STREAM_K_SMS"] == 0 or config["PACK_MN"] == 0 or config["TM"] * config["TN"] < 2 * SUMS
 
 
-def _copies_whole(config: Config, problem: Problem, _: Device) -> bool:
-    return config["VECTOR"] == 1 or config["PACK_MN"] == 1 or not is_ragged(problem)
+def _copies_divide(config: Config, problem: Problem, _: Device) -> bool:
+    of_a, of_b = cp_sizes(config["PACK_MN"], problem)
+    return config["CP_SIZE_A"] <= of_a and config["CP_SIZE_B"] <= of_b
 
 
-def _copies_wide(config: Config, problem: Problem, _: Device) -> bool:
-    return config["VECTOR"] > 1 or (config["PACK_MN"] == 0 and is_ragged(problem))
+def _copies_largest(config: Config, problem: Problem, _: Device) -> bool:
+    of_a, of_b = cp_sizes(config["PACK_MN"], problem)
+    return config["CP_SIZE_A"] >= of_a and config["CP_SIZE_B"] >= of_b
 
 
 def _staged_ragged(config: Config, problem: Problem, _: Device) -> bool:
@@ -129,7 +140,8 @@ def _parameters() -> dict[str, tuple[int, ...]]:
         "WN",
         "SLICE_K",
         "PACK_MN",
-        "VECTOR",
+        "CP_SIZE_A",
+        "CP_SIZE_B",
         "STAGE_C",
         "BK",
         "STAGES",
@@ -141,12 +153,14 @@ _VALUES: Final = {
     "BM": (32, 64, 128, 256),
     "SLICE_K": (1, 2, 4),
     "STREAM_K_SMS": (0, *SMS),
-    "VECTOR": (1, 4),
+    "CP_SIZE_A": CP_SIZES[::-1],
+    "CP_SIZE_B": CP_SIZES[::-1],
     "STAGE_C": (0, 1),
     "STAGES": (3, 4),
 }
 _UNLESS_STREAMED: Final = ("MIN_BLOCKS that does not limit registers", "SMs left idle that more splits of k would use")
 _TILE: Final = ("BM", "BN", "TM", "TN", "SLICE_K")
+_CP_SIZES: Final = ("CP_SIZE_A", "CP_SIZE_B")
 _SHARED_MEMORY: Final = (*_TILE, "PACK_MN", "BK", "STAGES", "STAGE_C", "STREAM_K_SMS")
 _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "more shared memory a block than the device allows": (shared_fits(shared_bytes), _SHARED_MEMORY),
@@ -166,14 +180,15 @@ _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
         (*_TILE, "MIN_BLOCKS"),
     ),
     "more accumulators a thread than leave registers for the rest": (_registers_left, (*_TILE, "MIN_BLOCKS")),
-    "more copies a thread and k tile than a word has bits": (_copies_counted, (*_TILE, "PACK_MN", "VECTOR", "BK")),
+    "MIN_BLOCKS of no more blocks than fit without": (_more_blocks, (*_TILE, "STREAM_K_SMS", "MIN_BLOCKS")),
+    "more copies a thread and k tile than a word has bits": (_copies_counted, (*_TILE, *_CP_SIZES, "BK")),
     "copies whose addresses take too many registers": (
         _addresses_fit,
-        (*_TILE, "PACK_MN", "VECTOR", "BK", "MIN_BLOCKS"),
+        (*_TILE, "PACK_MN", *_CP_SIZES, "BK", "MIN_BLOCKS"),
     ),
     **{reason: (_or_streamed(reason), (*TILED.reads[reason], "STREAM_K_SMS")) for reason in _UNLESS_STREAMED},
-    "copies of 16 bytes, where rows are not multiples of 16 bytes": (_copies_whole, ("PACK_MN", "VECTOR")),
-    "copies of one element, where rows are multiples of 16 bytes": (_copies_wide, ("PACK_MN", "VECTOR")),
+    "copies of a size that does not divide an operand's rows": (_copies_divide, ("PACK_MN", *_CP_SIZES)),
+    "copies of less than the largest size that divides an operand's rows": (_copies_largest, ("PACK_MN", *_CP_SIZES)),
     "more partial sums of split k than fit in the workspace": (_split_fits, ("SPLIT_K",)),
     "stream-K with small tiles, or other than 256 threads an SM": (
         _streamed_large,

@@ -17,13 +17,13 @@ struct WorkTile {
     int rows, columns, k_tiles, full_k_tiles;
 
     // `count` k tiles from `start` on, of a split of `k_tiles_per_split` of them; the first
-    // `longer` splits have one more. `full_k_tiles` are whole, if these fit the copies. `tile_idx`
-    // counts tiles, splits and batches.
+    // `longer` splits have one more. `full_k_tiles` are whole. `tile_idx` counts tiles,
+    // splits and batches.
     __device__ __forceinline__ void place(const unsigned tile_idx, const unsigned splits,
                                           const unsigned group_m, const INDEX k_tiles_per_split,
                                           const unsigned longer, const unsigned start,
                                           unsigned count, const INDEX m, const INDEX n,
-                                          const INDEX k, const int fits)
+                                          const INDEX k)
     {
         const TileCoord at = tile_coord(tile_idx, (m + BM - 1) / BM, (n + BN - 1) / BN, splits,
                                         group_m, STREAM_K_SMS > 0);
@@ -38,7 +38,7 @@ struct WorkTile {
         count += split < longer;
         depth = k - first < (INDEX)count * BK ? k - first : (INDEX)count * BK;
         k_tiles = (int)((depth + BK - 1) / BK);
-        full_k_tiles = fits ? (int)(depth / BK) : 0;
+        full_k_tiles = (int)(depth / BK);
     }
 
     // Offset of the tile in C, or in the partial sums of its split: laid out as C, each split at a
@@ -91,11 +91,17 @@ PART void store_if(const int inside, REAL *to, const REAL element)
 // which causes bank conflicts all through the main loop.
 PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc, REAL *staging)
 {
+    constexpr int lanes = WN < 32 ? WN : 32, at_once = 32 / lanes; // rows that 32 lanes store
     REAL *const own = staging + THREAD_X / 32 * STAGED_SIZE;
     const int lane = THREAD_X % 32, row = lane / LANES_N, column = lane % LANES_N * WIDE;
     const unsigned to = (unsigned)__cvta_generic_to_shared(own + STAGED_ROW(row) + column);
+    const REAL *const mine = own + lane;
+    const int x = THREAD_COL - column + lane % lanes,
+              first = THREAD_ROW - row * WIDE + lane / lanes * WIDE;
+    const INDEX pitch = at_once * WIDE * n;
     EACH(i, TM / SLICE_K) {
-        const int y = ACC_ROW(SLICE_IDX * (TM / SLICE_K) + i) - row * WIDE;
+        const int of = SLICE_IDX * (TM / SLICE_K) + i;
+        const int y = first + of / WIDE * LANES_M * WIDE + of % WIDE;
         __syncwarp();
         EACH(j, PACKS_N) {
             EACH(e, WIDE) {
@@ -106,11 +112,13 @@ PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc,
             }
         }
         __syncwarp();
-#pragma unroll 4
-        for (int e = lane; e < LANES_M * WN; e += 32) {
-            const int down = y + e / WN * WIDE, x = THREAD_COL - column + e % WN;
-            store_if(down < at.rows && x < at.columns, c + (down * n + x),
-                     own[STAGED_ROW(e / WN) + e % WN]);
+        REAL *line = c + (y * n + x);
+        EACH(m, LANES_M / at_once) {
+            EACH(q, WN / lanes) {
+                store_if(y + m * at_once * WIDE < at.rows && x + q * lanes < at.columns,
+                         line + q * lanes, mine[STAGED_ROW(m * at_once) + q * lanes]);
+            }
+            asm("add.s64 %0, %0, %1;" : "+l"(line) : "l"(pitch * (INDEX)sizeof(REAL)));
         }
     }
 }

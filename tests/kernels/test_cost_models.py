@@ -1,4 +1,4 @@
-"""What the kernels' own models estimate beside 36,898 times of an H200, which are in tests/data; and their fit."""
+"""What the kernels' own models estimate beside 35,617 times of an H200, which are in tests/data; and their fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENOUGH: Final = 8  # configs of a problem among which a pick says something
 BOUNDS: Final = {
     "tensor_core": (1.06, 0.1),
     "register_tiled": (1.06, 0.15),
-    "pipelined": (1.05, 0.15),
+    "pipelined": (1.06, 0.15),
     "double_tensor": (1.09, 0.1),
     "double_hopper": (1.05, 0.1),
     "rank_k": (1.05, 0.1),
@@ -51,7 +51,7 @@ def estimate(name: str, config: Config, problem: Problem) -> float:
 
 
 def test_there_are_as_many_times_as_the_models_say() -> None:
-    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 36898
+    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 35617
 
 
 @pytest.mark.parametrize("name", BOUNDS)

@@ -21,7 +21,7 @@ from kernels.sources import source
 from kernels.space import Config
 from kernels.split_k import REDUCE_THREADS
 from tests.support.kernels.devices import H200, TRANSPOSITIONS, transposed
-from tests.support.kernels.pipelined_configs import BARS, DEVICES, LARGE, planned, streamed, tile
+from tests.support.kernels.pipelined_configs import BARS, DEVICES, LARGE, NARROW, WIDE, planned, streamed, tile
 from tests.support.kernels.pocl_runner import Array, compiled, operands, queue, reference
 from tests.support.shares import share_of
 
@@ -45,10 +45,15 @@ CASES = {
     "nt": (tile(), 1, (33, 31, 64), 2, 0),
     "tn": (tile(), 2, (36, 68, 37), 1, 0),
     "tt": (tile(), 3, (36, 29, 50), 2, 0),
-    "nn-element": (tile(VECTOR=1), 0, (33, 37, 50), 1, 0),
+    "nn-element": (tile(**NARROW), 0, (33, 37, 50), 1, 0),
     "nt-short": (tile(), 1, (1, 1, 5), 1, 0),
-    "tn-element": (tile(VECTOR=1, STAGES=4), 2, (27, 30, 40), 2, 4),
-    "tt-element": (tile(VECTOR=1), 3, (31, 33, 17), 1, 0),
+    "tn-element": (tile(**NARROW, STAGES=4), 2, (27, 30, 40), 2, 4),
+    "tt-element": (tile(**NARROW), 3, (31, 33, 17), 1, 0),
+    "tn-twos": (tile(CP_SIZE_A=8), 2, (34, 36, 37), 2, 0),
+    "tn-twos-shifted": (tile(CP_SIZE_A=8, CP_SIZE_B=8, STAGES=4), 2, (34, 38, 21), 2, 8),
+    "tn-twos-element": (tile(CP_SIZE_A=8, CP_SIZE_B=8), 2, (34, 38, 50), 1, 4),
+    "tn-twos-large": (tile(LARGE, CP_SIZE_A=8, CP_SIZE_B=8), 2, (130, 258, 37), 1, 8),
+    "nn-mixed-staged": (tile(LARGE, CP_SIZE_B=8, STAGE_C=1), 0, (130, 258, 20), 1, 0),
     "nn-shifted": (tile(), 0, (36, 40, 53), 1, 4),
     "tn-shifted": (tile(), 2, (40, 36, 48), 2, 4),
     "nn-repacked": (tile(PACK_MN=1), 0, (33, 29, 50), 2, 0),
@@ -61,24 +66,24 @@ CASES = {
     "tt-wide": (tile(TM=4, TN=8, WN=64, BN=64, BK=8), 3, (34, 72, 33), 1, 0),
     "nn-split": (tile(SPLIT_K=3), 0, (36, 36, 150), 1, 0),
     "nt-split": (tile(SPLIT_K=4, SLICE_K=2), 1, (30, 29, 200), 2, 4),
-    "tn-split-element": (tile(SPLIT_K=2, VECTOR=1), 2, (25, 37, 55), 2, 0),
+    "tn-split-element": (tile(SPLIT_K=2, **NARROW), 2, (25, 37, 55), 2, 0),
     "tt-split-repacked": (tile(SPLIT_K=11, PACK_MN=1), 3, (33, 6, 340), 1, 0),
     "nn-grouped": (tile(GROUP_M=8), 0, (300, 40, 16), 1, 0),
     # Phases shared out: many blocks a tile, few, and whole tiles after these; past C's edge and a batch's end.
     "nn-streamed": (streamed(7), 0, (36, 20, 150), 1, 0),
     "nt-streamed": (streamed(5), 1, (33, 70, 85), 1, 0),
-    "tn-streamed-element": (streamed(3, VECTOR=1, STAGES=4), 2, (27, 37, 70), 2, 4),
+    "tn-streamed-element": (streamed(3, **NARROW, STAGES=4), 2, (27, 37, 70), 2, 4),
     "tt-streamed-repacked": (streamed(3, PACK_MN=1, GROUP_M=8), 3, (70, 38, 50), 2, 4),
     "nn-streamed-teams": (streamed(4, SLICE_K=2, TN=8, WN=32), 0, (68, 36, 133), 1, 0),
     "tn-streamed-whole": (streamed(2), 2, (36, 40, 37), 1, 0),
     # Rows of C by way of shared memory: each count of lanes, instead of stages and beside them, with slices of k.
-    "nn-staged": (tile(VECTOR=1, STAGE_C=1), 0, (33, 37, 50), 1, 0),
+    "nn-staged": (tile(**NARROW, STAGE_C=1), 0, (33, 37, 50), 1, 0),
     "nt-staged-tall": (tile(STAGE_C=1, TM=8, TN=16, WN=32, BM=256, BN=64, BK=8), 1, (130, 67, 20), 1, 4),
     "tn-staged-narrow": (tile(STAGE_C=1, TM=8, TN=4, WN=16, BM=64, BN=32), 2, (68, 34, 30), 2, 0),
     "tt-staged-wide": (tile(STAGE_C=1, TM=4, TN=8, WN=128, BN=128, BK=8), 3, (31, 257, 9), 1, 0),
-    "nn-staged-large": (tile(LARGE, STAGE_C=1, VECTOR=1, STAGES=3), 0, (130, 257, 20), 1, 0),
-    "nn-staged-split": (tile(STAGE_C=1, SPLIT_K=3, SLICE_K=2, TN=8, WN=32, VECTOR=1), 0, (65, 35, 150), 1, 4),
-    "tn-staged-streamed": (streamed(3, STAGE_C=1, VECTOR=1), 2, (70, 33, 70), 2, 0),
+    "nn-staged-large": (tile(LARGE, STAGE_C=1, **NARROW, STAGES=3), 0, (130, 257, 20), 1, 0),
+    "nn-staged-split": (tile(STAGE_C=1, SPLIT_K=3, SLICE_K=2, TN=8, WN=32, **NARROW), 0, (65, 35, 150), 1, 4),
+    "tn-staged-streamed": (streamed(3, STAGE_C=1, **NARROW), 2, (70, 33, 70), 2, 0),
     "nn-staged-repacked": (streamed(2, STAGE_C=1, PACK_MN=1), 0, (33, 66, 70), 1, 0),
     "nn-streamed-idle": (streamed(58), 0, (8, 12, 40), 1, 0),
 }
@@ -199,7 +204,7 @@ def joined(slices: Array, teams: int) -> Array:
 @pytest.mark.parametrize(("repack", "sms"), [(0, 0), (1, 0), (0, 3)])
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(repack: int, sms: int) -> None:
     problem = Problem(33, 18, 35)
-    launch = planned(streamed(sms, PACK_MN=repack, VECTOR=4 if repack else 1, SPLIT_K=1 if sms else 2), problem)
+    launch = planned(streamed(sms, PACK_MN=repack, **(WIDE if repack else NARROW), SPLIT_K=1 if sms else 2), problem)
     a, b = operands(problem, np.random.default_rng(11))
     a[0, 32, 34] = np.nan
     c = interpreted(launch, a, b)
@@ -242,7 +247,7 @@ def test_interpreter_sees_missing_barriers_and_waits() -> None:
     late = changed("cp_async_wait_group(STAGES - 2);\n                        const int step", "const int step")
     assert np.isnan(interpreted(late, a, b)).any()
     with pytest.raises(AssertionError, match="not aligned"):
-        interpreted(changed("const int fits = (VECTOR == 1 ||", "const int fits = (1 ||"), a, b, 4)
+        interpreted(changed("return w == 1 ||", "return 1 ||"), a, b, 4)
 
 
 def compiles(chosen: Config, problem: Problem, device: Device, directory: Path) -> None:

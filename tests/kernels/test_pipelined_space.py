@@ -11,7 +11,7 @@ import pytest
 from kernels.device import Device
 from kernels.launch import COUNTERS
 from kernels.pipelined import PIPELINED
-from kernels.pipelined.plan import copies, partials_lines, plan, registers
+from kernels.pipelined.plan import copies, cp_sizes, partials_lines, plan, registers
 from kernels.pipelined.space import BITS, SPACE
 from kernels.problem import Problem
 from kernels.register_tiled.plan import register_limit, shared_bytes
@@ -20,7 +20,19 @@ from kernels.space import Config
 from kernels.split_k import MOST_REDUCERS, REDUCE_THREADS, k_tiles
 from kernels.stream_k import MOST_PARTIALS, stream_k_schedule
 from tests.support.kernels.devices import H200, TRANSPOSITIONS, transposed
-from tests.support.kernels.pipelined_configs import A100, BARS, CUBE, DEVICES, LARGE, SMALL, planned, streamed, tile
+from tests.support.kernels.pipelined_configs import (
+    A100,
+    BARS,
+    CUBE,
+    DEVICES,
+    LARGE,
+    NARROW,
+    SMALL,
+    WIDE,
+    planned,
+    streamed,
+    tile,
+)
 
 
 @pytest.mark.rotating
@@ -45,7 +57,7 @@ def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
 
 
 def test_a_rule_reads_no_more_than_it_says() -> None:
-    whole = tile()
+    whole = tile(CP_SIZE_A=4)
     assert set(SPACE.reads) == set(SPACE.rules)
     for reason, names in SPACE.reads.items():
         part = Config(tuple((name, value) for name, value in whole.items() if name in names))
@@ -54,6 +66,8 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
 
 BLACKWELL = replace(H200, architecture="sm_100")
 RAGGED, TURNED = Problem(1023, 1023, 1023), replace(CUBE, trans_b=True)
+LARGER_COPIES = "copies of a size that does not divide an operand's rows"
+SMALLER_COPIES = "copies of less than the largest size that divides an operand's rows"
 REFUSED = [
     (tile(BM=256, BN=256), CUBE, H200, "fewer threads a block than a warp has"),
     (tile(TM=8, TN=8, WN=64), CUBE, H200, "a tile that is no multiple of its warps' tiles"),
@@ -82,10 +96,16 @@ REFUSED = [
         BLACKWELL,
         "more accumulators a thread than leave registers for the rest",
     ),
-    (tile(BM=64, TM=8, TN=8, WN=32, BK=32, VECTOR=1), RAGGED, H200, "more copies a thread"),
+    (tile(BM=64, TM=8, TN=8, WN=32, BK=32), RAGGED, H200, "more copies a thread"),
     (tile(BM=64, BN=64, TM=8, TN=8, WN=32), TURNED, H200, "copies whose addresses take"),
     (tile(BM=256, TM=16, TN=8, WN=32, PACK_MN=1, BK=32, STAGE_C=1), RAGGED, H200, "copies whose addresses take"),
     (tile(MIN_BLOCKS=2), CUBE, H200, "MIN_BLOCKS that does not limit registers"),
+    (
+        tile(BM=64, BN=64, TM=8, WN=64, MIN_BLOCKS=4),
+        CUBE,
+        H200,
+        "MIN_BLOCKS of no more blocks than fit without",
+    ),
     (
         tile(LARGE, TN=8, WN=64, BN=128, BK=32, MIN_BLOCKS=2),
         CUBE,
@@ -93,18 +113,19 @@ REFUSED = [
         "more blocks on an SM than its threads and shared memory allow",
     ),
     (tile(LARGE, BN=128, TN=8, WN=64, BK=64, SLICE_K=2), CUBE, H200, "more shared memory a block"),
-    (tile(VECTOR=4), RAGGED, H200, "copies of 16 bytes, where rows are not multiples of 16 bytes"),
-    (tile(VECTOR=1), CUBE, H200, "copies of one element, where rows are multiples of 16 bytes"),
-    (tile(VECTOR=1, PACK_MN=1), RAGGED, H200, "copies of one element, where rows are multiples of 16 bytes"),
+    (tile(**WIDE), CUBE, H200, LARGER_COPIES),
+    (tile(**NARROW), CUBE, H200, SMALLER_COPIES),
+    (tile(**NARROW, PACK_MN=1), RAGGED, H200, SMALLER_COPIES),
+    (tile(CP_SIZE_A=8, CP_SIZE_B=16), replace(CUBE, m=1022, n=1022, trans_a=True), H200, LARGER_COPIES),
     (
         tile(LARGE, STAGE_C=1),
         Problem(2048, 2048, 2048),
         H200,
         "C through shared memory, where its rows are whole 16 bytes",
     ),
-    (tile(VECTOR=1, STAGE_C=1), RAGGED, H200, "C through shared memory, where a tile is small"),
+    (tile(STAGE_C=1), RAGGED, H200, "C through shared memory, where a tile is small"),
     (
-        tile(LARGE, VECTOR=1),
+        tile(LARGE),
         Problem(2047, 2047, 2047),
         H200,
         "C past shared memory, where a tile is large and C's rows are not",
@@ -140,11 +161,27 @@ REFUSED = [
 ]
 
 
+def copied(chosen: Config, problem: Problem) -> Config:
+    """A config with copies of the sizes that the problem's rows allow."""
+    of_a, of_b = cp_sizes(chosen["PACK_MN"], problem)
+    return SPACE.config(dict(chosen) | {"CP_SIZE_A": of_a, "CP_SIZE_B": of_b})
+
+
+def test_a_copy_is_as_wide_as_what_divides_rows_that_lie_along_c() -> None:
+    ragged = Problem(1022, 1023, 1023)
+    assert cp_sizes(1, ragged) == (16, 16)
+    assert cp_sizes(0, ragged) == (4, 4)
+    assert cp_sizes(0, replace(ragged, trans_a=True)) == (8, 4)
+    assert cp_sizes(0, replace(ragged, n=1024)) == (4, 16)
+    assert cp_sizes(0, replace(ragged, n=1024, trans_b=True)) == (4, 4)
+
+
 @pytest.mark.parametrize(("chosen", "problem", "device", "rule"), REFUSED)
 def test_what_cannot_run_well_is_refused_by_its_reason(
     chosen: Config, problem: Problem, device: Device, rule: str
 ) -> None:
-    refusal = SPACE.refusal(chosen, problem, device)
+    own = chosen if rule in {LARGER_COPIES, SMALLER_COPIES} else copied(chosen, problem)
+    refusal = SPACE.refusal(own, problem, device)
     assert refusal is not None
     assert refusal.startswith(rule)
 
@@ -178,19 +215,23 @@ def test_only_float32_on_cuda_with_asynchronous_copies_is_covered() -> None:
 
 
 def test_copies_of_a_thread_are_counted_as_wide_as_each_side_is_copied() -> None:
-    assert copies(tile(LARGE), CUBE) == (128 * 16 // 256, 256 * 16 // 256 // 4)
-    assert copies(tile(LARGE), replace(CUBE, trans_a=True)) == (128 * 16 // 256 // 4, 256 * 16 // 256 // 4)
-    assert copies(tile(LARGE), replace(CUBE, trans_b=True)) == (128 * 16 // 256, 256 * 16 // 256)
+    for problem, of_a, of_b in (
+        (CUBE, 1, 4),
+        (replace(CUBE, trans_a=True), 4, 4),
+        (replace(CUBE, trans_b=True), 1, 1),
+        (RAGGED, 1, 1),
+        (replace(CUBE, m=1022, trans_a=True), 2, 4),
+    ):
+        assert copies(copied(tile(LARGE), problem), problem) == (128 * 16 // 256 // of_a, 256 * 16 // 256 // of_b)
     assert copies(tile(LARGE, PACK_MN=1), RAGGED) == (128 * 16 // 256 // 4, 256 * 16 // 256 // 4)
-    assert copies(tile(LARGE, VECTOR=1), RAGGED) == (128 * 16 // 256, 256 * 16 // 256)
     assert max(max(copies(each, CUBE)) for each in SPACE.legal(CUBE, H200)) <= BITS
 
 
 def test_rows_on_their_way_to_c_lie_in_the_stages_or_behind_those_that_stream_k_fills() -> None:
     for start in (SMALL | {"BM": 128, "BN": 128, "TN": 8, "WN": 64, "BK": 8}, LARGE):
-        bare = plan(tile(start, VECTOR=1), RAGGED).shared_bytes
+        bare = plan(tile(start, **NARROW), RAGGED).shared_bytes
         instead, beside = (
-            plan(tile(start, VECTOR=1, STAGE_C=1, STREAM_K_SMS=sms), RAGGED).shared_bytes for sms in (0, 132)
+            plan(tile(start, **NARROW, STAGE_C=1, STREAM_K_SMS=sms), RAGGED).shared_bytes for sms in (0, 132)
         )
         rows = start["BM"] // start["TM"] * (start["BN"] // start["TN"]) * (start["TN"] + 1) * 4
         assert (instead, beside) == (max(bare, rows), bare + rows)

@@ -19,24 +19,24 @@ A100 = replace(
     limits=replace(H200.limits, sms=108, shared_bytes=163 * 1024, shared_bytes_per_sm=164 * 1024),
 )
 DEVICES = {"sm_80": A100, "sm_90": H200}
-SMALL = {"BM": 32, "BN": 32, "TM": 4, "TN": 4, "WN": 16, "SLICE_K": 1, "PACK_MN": 0, "VECTOR": 4, "BK": 16, "STAGES": 3}
-LARGE = {"BM": 128, "BN": 256, "TM": 8, "TN": 16, "WN": 128, "SLICE_K": 1, "PACK_MN": 0, "VECTOR": 4, "BK": 16} | {
-    "STAGES": 4
-}
+WIDE = {"CP_SIZE_A": 16, "CP_SIZE_B": 16}
+NARROW = {"CP_SIZE_A": 4, "CP_SIZE_B": 4}
+SMALL = {"BM": 32, "BN": 32, "TM": 4, "TN": 4, "WN": 16, "SLICE_K": 1, "PACK_MN": 0, "BK": 16, "STAGES": 3} | WIDE
+LARGE = {"BM": 128, "BN": 256, "TM": 8, "TN": 16, "WN": 128, "SLICE_K": 1, "PACK_MN": 0, "BK": 16, "STAGES": 4} | WIDE
 
 
 # Fewer SMs than any device of the list has: tiles enough for all of them are quickly interpreted.
 FEW_SMS = 3
 
 
-def streamed(sms: int = FEW_SMS, start: Mapping[str, int] = SMALL, **values: int) -> Config:
+def streamed(sms: int = FEW_SMS, start: Mapping[str, int] = SMALL, /, **values: int) -> Config:
     """A config whose blocks share out all phases, as a device of so many SMs would have it."""
     return Config(
         tuple((name, sms if name == "STREAM_K_SMS" else value) for name, value in tile(start, **values).items())
     )
 
 
-def tile(start: Mapping[str, int] = SMALL, **values: int) -> Config:
+def tile(start: Mapping[str, int] = SMALL, /, **values: int) -> Config:
     return SPACE.config(
         {"MIN_BLOCKS": 1, "STREAM_K_SMS": 0, "STAGE_C": 0, "SPLIT_K": 1, "GROUP_M": 1} | dict(start) | values
     )
