@@ -194,6 +194,8 @@ def _reporting(best: Measured, default: Launch | None, found: Sequence[Outcome])
 def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome], turn: Lock) -> KernelSearch:
     default = kernel.default(task.problem, task.device)
     search = KernelSearch(kernel, default, Once(partial(_strategy, kernel, default, task), turn))
+    launch = search.launch(default, task)
+    search.forecast = task.forecast(launch).launch if isinstance(launch, Launch) else 0.0
     search.untold.extend((config, None) for config in task.refused.get(kernel.name, ()))
     for outcome in saved:
         if outcome.kernel == kernel.name:

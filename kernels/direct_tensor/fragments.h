@@ -13,7 +13,7 @@
 struct OperandTile {
     const STORED *from;
     int lines, k;
-    unsigned pitch;
+    INDEX pitch;
     const STORED *begin, *end;
 };
 
@@ -78,14 +78,6 @@ template <int MMA_TILES, int K_MAJOR, int MOST_BESIDE> struct WarpFragments {
                        : run / (RUN_K / PER_WORD) * CHUNK + run % (RUN_K / PER_WORD) * PER_WORD;
     }
 
-    // The element below `at` by the rows of a run: a product of 32 bits, one instruction.
-    static __device__ __forceinline__ const STORED *at_run(const STORED *at, const int run,
-                                                           const unsigned pitch)
-    {
-        const unsigned bytes = row_of(run) * (int)sizeof(STORED);
-        return (const STORED *)((const char *)at + (unsigned long long)pitch * bytes);
-    }
-
     static __device__ __forceinline__ int lane_row()
     {
         return K_MAJOR         ? line(0, GROUP_ID)
@@ -114,10 +106,9 @@ template <int MMA_TILES, int K_MAJOR, int MOST_BESIDE> struct WarpFragments {
     {
         const int down = (K_MAJOR ? tile.lines : tile.k) - lane_row(),
                   on = (K_MAJOR ? tile.k : tile.lines) - position() * TAKEN;
-        const STORED *const at =
-            tile.from + ((INDEX)lane_row() * tile.pitch + position() * TAKEN);
+        const STORED *const at = tile.from + (lane_row() * tile.pitch + position() * TAKEN);
         EACH(r, RUNS) {
-            const STORED *const row = at_run(at, r, tile.pitch);
+            const STORED *const row = at + row_of(r) * tile.pitch;
             const int left = row_of(r) < down ? on : 0;
             EACH(g, GROUPS) {
                 const int x = g * POSITIONS * TAKEN;

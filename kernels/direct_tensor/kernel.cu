@@ -117,9 +117,9 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     const INDEX start = slice * k_per_slice, left = k - start;
     int depth = (int)(left < 0 ? 0 : left < k_per_slice ? left : k_per_slice);
     OperandTile tile_a = {a + batch * m * k + (TRANS_A ? start * m + row : row * k + start),
-                          rows, depth, (unsigned)(TRANS_A ? m : k), a, a + batches * m * k};
+                          rows, depth, TRANS_A ? m : k, a, a + batches * m * k};
     OperandTile tile_b = {b + batch * k * n + (TRANS_B ? column * k + start : start * n + column),
-                          columns, depth, (unsigned)(TRANS_B ? k : n), b, b + batches * k * n};
+                          columns, depth, TRANS_B ? k : n, b, b + batches * k * n};
     // A thread's rows begin at the lane's one.
     const int lane_row = FragmentsA::line(0, GROUP_ID), rows_here = rows - lane_row;
     STORED *const corner = c + ((batch * m + row) * n + column),
@@ -156,7 +156,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
         FragmentsB y;
         tile_a.k = tile_b.k = depth < PASS_K ? depth : PASS_K;
         // Rows' addresses are computed in each pass: there are no registers to keep them.
-        asm volatile("" : "+r"(tile_a.pitch), "+r"(tile_b.pitch));
+        asm volatile("" : "+l"(tile_a.pitch), "+l"(tile_b.pitch));
         load_fragments(x, y, tile_a, tile_b);
         EACH(i, MMAS_M) {
             multiply(acc[i], x, y, i);

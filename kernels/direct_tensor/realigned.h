@@ -86,6 +86,15 @@ struct RealignedFragments : WarpFragments<MMA_TILES, K_MAJOR, MOST_BESIDE> {
         return ADDRESS(tile.begin) % (4 * Base::WORDS) == 0;
     }
 
+    // The element below `at` by the rows of a run: a product of 32 bits.
+    static __device__ __forceinline__ const STORED *at_run(const STORED *at, const int run,
+                                                           const OperandTile &tile)
+    {
+        const unsigned bytes = Base::row_of(run) * (int)sizeof(STORED);
+        return (const STORED *)((const char *)at +
+                                (unsigned long long)(unsigned)tile.pitch * bytes);
+    }
+
     // Elements of a row of memory that the tile has.
     static __device__ __forceinline__ int extent(const OperandTile &tile)
     {
@@ -96,7 +105,7 @@ struct RealignedFragments : WarpFragments<MMA_TILES, K_MAJOR, MOST_BESIDE> {
     static __device__ __forceinline__ INDEX after_last_row(const OperandTile &tile)
     {
         const int rows = K_MAJOR ? tile.lines : tile.k;
-        return tile.end - (tile.from + (INDEX)(rows - 1) * tile.pitch);
+        return tile.end - (tile.from + (rows - 1) * tile.pitch);
     }
 
     // Addresses are computed anew: there are no registers to keep them.
@@ -125,14 +134,14 @@ struct RealignedFragments : WarpFragments<MMA_TILES, K_MAJOR, MOST_BESIDE> {
     {
         const int down = (K_MAJOR ? tile.lines : tile.k) - Base::lane_row(),
                   first = THREAD_IN_GROUP * Base::TAKEN, on = extent(tile) - first;
-        const STORED *const at = tile.from + ((INDEX)Base::lane_row() * tile.pitch + first);
+        const STORED *const at = tile.from + (Base::lane_row() * tile.pitch + first);
         // Elements from the lane's first one to the operand's end; more than a tile has count as
         // FAR.
         const INDEX after = after_last_row(tile);
         const int pitch = tile.pitch < FAR ? (int)tile.pitch : FAR,
                   room = (after < FAR ? (int)after : FAR) + (down - 1) * pitch - first;
         EACH(r, Base::RUNS) {
-            const STORED *const run = Base::at_run(at, r, tile.pitch);
+            const STORED *const run = at_run(at, r, tile);
             const unsigned bytes = (unsigned)ADDRESS(run) % (2 * Base::TAKEN);
             const int early = (int)bytes / 2,
                       needed = Base::row_of(r) < down ? on + early : 0,

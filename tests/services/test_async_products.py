@@ -200,9 +200,8 @@ def test_cancellations_are_forgotten_once_their_jobs_are_over(service: Service, 
             assert not service.jobs.is_cancelled(job.id)
             service.jobs.cancel(job.id, ANONYMOUS)
             assert not service.jobs.is_cancelled(job.id)
-    kept = service.jobs.kept
-    assert not kept["active"]
-    assert not kept["cancelled"]
+    until(lambda: not service.jobs.kept["active"])
+    assert not service.jobs.kept["cancelled"]
 
 
 def test_an_error_is_the_jobs_error(service: Service, tmp_path: Path) -> None:
