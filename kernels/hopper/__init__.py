@@ -35,7 +35,7 @@ from kernels.tensor_core.cost_model import seconds as unpacked_seconds
 TILES: Final = (
     *((128, columns, 2, 1) for columns in range(256, 56, -EIGHT)),
     *((256, columns, 2, 1) for columns in range(128, 64, -EIGHT)),
-    *((64, columns, 2, 1) for columns in range(256, 120, -2 * EIGHT)),
+    *((64, columns, 2, 1) for columns in range(256, 120, -EIGHT)),
     *((128, columns, 1, 1) for columns in range(128, 24, -EIGHT)),
     *((64, columns, 1, 1) for columns in range(256, 0, -EIGHT)),
     *((64, columns, 1, min_blocks) for columns in (64, 32, 16, 8) for min_blocks in (2, 4)),

@@ -52,8 +52,9 @@ BLOCKS: Final = (0, 78, 114, 128, 132)
 FEWEST: Final = 0.95
 # An MN-major tile has 16 columns at least.
 LEAST: Final = 16
-# Elements of a large tile, and tiles for each SM with which small ones are not tried.
-LARGE: Final = 128 * 128
+# Elements of a large tile, 208 columns where each consumer has a tile of its own; and tiles for each SM with which
+# smaller ones are not tried.
+LARGE: Final = 64 * 208
 WAVES: Final = 8
 # With operands that the producer copies, whose threads leave 128 registers: accumulators and LHS elements of a
 # thread, and lines of a k tile, which are in registers at once.
