@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kernels.device import Device
 from kernels.launch import Build, Step, dtype_macros
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, VECTOR_BYTES
@@ -19,9 +18,6 @@ B: Final = 2
 # The square that a block copies, and its threads, as in both steps.
 SIDE: Final = 64
 THREADS: Final = 256
-# The short side up to which tensor cores are slower on ragged rows, and the k below which they are as fast there.
-THIN: Final = 4
-SHORT_K: Final = 512
 HALF_BYTES: Final = 2
 
 
@@ -59,16 +55,6 @@ def is_c_ragged(problem: Problem) -> bool:
 def operands_to_realign(packed: int, problem: Problem) -> int:
     """Those whose rows are no multiples of 16 bytes and that are not packed, as bits."""
     return ragged(problem) & ~packed
-
-
-def is_worth_packing(problem: Problem, _: Device) -> bool:
-    """Whether tensor cores are as fast as skinny, which packs nothing, untuned.
-
-    In 16 bits they are not where C has a short side, rows are ragged and k is long.
-    """
-    if problem.itemsize > HALF_BYTES or not ragged(problem):
-        return True
-    return min(problem.m, problem.n) > THIN or problem.k < SHORT_K
 
 
 def packed_k_major(problem: Problem, which: int, first: int) -> PackedOperands:

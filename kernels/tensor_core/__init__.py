@@ -11,7 +11,7 @@ from kernels.arithmetic import MMA
 from kernels.device import Device
 from kernels.fp32_emulation import FILES, LEAST_K
 from kernels.kernel import Kernel, Sizes
-from kernels.packing import PACK_K_MAJOR, is_worth_packing, ragged
+from kernels.packing import PACK_K_MAJOR, ragged
 from kernels.problem import Problem
 from kernels.rules import blocks
 from kernels.space import Config, Rule
@@ -205,7 +205,6 @@ TENSOR_CORE: Final = Kernel(
     arguments=("GROUP_M", "SPLIT_K"),
     auxiliary_sources=(PACK_K_MAJOR, *FILES),
     sizes=Sizes(emulated_k=LEAST_K),
-    preferred_untuned=is_worth_packing,
     shapes="any shape, for emulated precision with a k that its bound on the error needs",
     excluded_classes=(("float32", "strict"),),
     min_capability=SINCE,

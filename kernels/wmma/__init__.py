@@ -8,7 +8,7 @@ from kernels import arithmetic
 from kernels.cost_model import lightest
 from kernels.device import Device
 from kernels.kernel import Kernel
-from kernels.packing import is_worth_packing
+from kernels.packing import ragged
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.wmma.plan import plan
@@ -18,8 +18,18 @@ from kernels.wmma.space import SPACE
 _TILES: Final = ((64, 64, 64), (32, 64, 64), (64, 32, 64), (32, 32, 64), (16, 64, 64), (64, 16, 64), (16, 16, 64))
 
 
+# The short side up to which skinny, which packs nothing, is faster on ragged rows, and the least k where it is.
+_THIN: Final = 4
+_LONG_K: Final = 512
+
+
 def _default(problem: Problem, device: Device) -> Config:
     return lightest(SPACE, [dict(zip(SPACE.parameters, tile, strict=True)) for tile in _TILES], problem, device)
+
+
+def _preferred_untuned(problem: Problem, _: Device) -> bool:
+    """Whether no row is ragged, C has no short side or k is not long."""
+    return not ragged(problem) or min(problem.m, problem.n) > _THIN or problem.k < _LONG_K
 
 
 WMMA: Final = Kernel(
@@ -32,7 +42,7 @@ WMMA: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
-    preferred_untuned=is_worth_packing,
+    preferred_untuned=_preferred_untuned,
     min_capability=70,
     dtype_capabilities=(("bfloat16", 80),),
     instructions=arithmetic.WMMA,
