@@ -17,40 +17,40 @@ from kernels.stream_k import stream_k_schedule
 
 # FMAs of an SM in a clock.
 FMAS: Final = 128
-# Fitted, as benchmarks/kernels/fit.py does, to 1,573 times of 80 shapes on an H200: seconds of a launch, of one
+# Fitted, as benchmarks/kernels/fit.py does, to 4,213 times of 216 shapes on an H200: seconds of a launch, of one
 # that reduces and of one that packs; and the shares of memory's bandwidth that traffic seems to have.
-LAUNCH: Final = 4.27e-07
-REDUCING: Final = 1.76e-06
-PACKING: Final = 1.72e-06
+LAUNCH: Final = 1.65e-06
+REDUCING: Final = 1.8e-06
+PACKING: Final = 2.84e-06
 OF_BANDWIDTH: Final = 1.04
-OF_BANDWIDTH_SUMS: Final = 1.7
-OF_BANDWIDTH_PACKING: Final = 0.801
+OF_BANDWIDTH_SUMS: Final = 1.46
+OF_BANDWIDTH_PACKING: Final = 0.874
 # Clocks of a k tile that a block waits: for copies, shared by the stages ahead, for a thread's own copies, and for each
 # FMA of a thread.
-WAIT_CLOCKS: Final = 47.1
-OWN_COPY_CLOCKS: Final = 3.02
-FMA_CLOCKS: Final = 0.666
+WAIT_CLOCKS: Final = 85.5
+OWN_COPY_CLOCKS: Final = 3.16
+FMA_CLOCKS: Final = 0.623
 # Clocks of an SM for each element of a step that a warp loads, and each of its copies; and the exponent p of the p-norm
 # of these and of products, which overlap but for the end.
-LOAD_CLOCKS: Final = 0.641
-COPY_CLOCKS: Final = 1.11
+LOAD_CLOCKS: Final = 0.631
+COPY_CLOCKS: Final = 1.01
 # Clocks of an SM in which a warp's copy of single elements of B, which are turned on their way, is issued in place of
 # products.
-TURNED_CLOCKS: Final = 1.39
+TURNED_CLOCKS: Final = 1.69
 SHARP: Final = 6
 BLUNT: Final = 1.5
 # Of memory's bandwidth, what the cache has for the blocks of all SMs.
-OF_BANDWIDTH_CACHE: Final = 1.12
+OF_BANDWIDTH_CACHE: Final = 0.907
 # Bytes of first k tiles that an SM gets in a clock.
-FILL_BYTES: Final = 55.8
+FILL_BYTES: Final = 60.9
 # Clocks of a tile before its first product and after its last one; of a warp's stores of C, for each of the lines that
 # it has open at once, in parts that are to be merged, what it takes through shared memory, and what each further slice
 # does.
-TILE_CLOCKS: Final = 3050
-STORE_CLOCKS: Final = 0.888
-LINE_CLOCKS: Final = 1.6
-STAGED_CLOCKS: Final = 5.36
-SLICE_CLOCKS: Final = 7.05
+TILE_CLOCKS: Final = 963
+STORE_CLOCKS: Final = 3.91
+LINE_CLOCKS: Final = 0.814
+STAGED_CLOCKS: Final = 3.68
+SLICE_CLOCKS: Final = 4.88
 # Columns that a thread has side by side.
 RUN: Final = 4
 # Registers beside the least that a thread has without spilling.
