@@ -33,6 +33,7 @@ _LATER: Final = 1.5  # times its forecast that a trial of the search may take wi
 _LOADING: Final = 0.1  # seconds until what is built can be launched
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
 _EARLY: Final = 4  # configs of each kernel that are compiled during the first trials
+_SEEDED: Final = 8  # where its model names them: they are tried while its space is listed, which takes as long
 
 
 def tune(
@@ -255,8 +256,9 @@ def _open(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> 
     """Start the builds of a search's first configs, and list its space, while others are measured."""
     try:
         trials = given.budget().trials
-        count = _EARLY if trials is None else min(_EARLY, trials - len(search.told) - 1)
         seeds = search.kernel.seeds if task.strategy == "auto" and not task.known.get(search.kernel.name) else None
+        most = _SEEDED if seeds else _EARLY
+        count = most if trials is None else min(most, trials - len(search.told) - 1)
         early = search.seed(seeds(task.problem, task.device), count) if seeds and count > 0 else None
     finally:
         search.seeded.set()
