@@ -149,6 +149,21 @@ def test_in_auto_a_lower_kernels_default_waits_until_the_leader_has_had_some_tri
     assert set(first.values()) == {middle.default(PROBLEM, DEVICE)}
 
 
+def test_in_auto_a_kernel_that_is_forecast_to_be_far_slower_is_tried_after_all_others() -> None:
+    low, middle, high = (replace(CATALOGUE["tiled"], name=name) for name in ("low", "middle", "high"))
+    far = Forecast(launch=4e-3)  # the others take 1 to 1.25 ms
+
+    def forecast(contender: Contender) -> Forecast:
+        return far if isinstance(contender, Launch) and contender.kernel == "middle" else Forecast()
+
+    runner = Scripted()
+    order = Task((CATALOGUE["naive"], low, middle, high), PROBLEM, DEVICE, "auto", 11, forecast=forecast)
+    run(runner, Budget(trials=9), order=order)
+    names = [launch.kernel for launch in runner.launches]
+    assert max(Counter(names[: names.index("low")]).values()) == 2
+    assert set(names[names.index("middle") :]) == {"middle"}
+
+
 def test_what_is_attempted_was_built_ahead_a_batch_at_a_time() -> None:
     runner = Scripted(width=4)
     run(runner, Budget(trials=20))
