@@ -98,7 +98,7 @@ template <int side, int transpose, int cp_size> struct TileLoader {
         from += transpose ? BK : BK * pitch;
     }
 
-    // Keeps the copies of a k tile that has `tail` of k; the rest of its stage is cleared.
+    // Keeps the copies of a k tile that has `tail` of k, and stores zeros where others would go.
     __device__ __forceinline__ void cut(const int tail, const int stage)
     {
         unsigned before = 0;

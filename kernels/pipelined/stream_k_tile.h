@@ -118,6 +118,7 @@ PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc,
                 store_if(y + m * at_once * WIDE < at.rows && x + q * lanes < at.columns,
                          line + q * lanes, mine[STAGED_ROW(m * at_once) + q * lanes]);
             }
+            // asm, or each row's address is computed anew from the tile's
             asm("add.s64 %0, %0, %1;" : "+l"(line) : "l"(pitch * (INDEX)sizeof(REAL)));
         }
     }
