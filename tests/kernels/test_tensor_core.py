@@ -14,7 +14,7 @@ from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
-from kernels.tensor_core.plan import element_bytes, k_steps, threads
+from kernels.tensor_core.plan import cp_sizes, element_bytes, k_steps, threads
 from kernels.tensor_core.space import SPACE
 from tests.support.kernels.devices import H200, TRANSPOSITIONS
 from tests.support.kernels.pocl_runner import Array, operands, reference
@@ -185,6 +185,8 @@ def random_case(draw: random.Random) -> tuple[Config, Problem]:
         k = chosen["BK"] * chosen["SPLIT_K"] * draw.choice((1, 2, 3)) + draw.choice((-8, -7, 0, 0, 3))
         k += 256 * (kind == "emulated")
         problem = problem_of(kind, draw.randrange(4), (m, n, k), draw.choice((1, 1, 2)))
+        of_a, of_b = cp_sizes(chosen["PACK_K"], chosen["REALIGN"], problem)
+        chosen = SPACE.config(dict(chosen) | {"CP_SIZE_A": of_a, "CP_SIZE_B": of_b})
         launched = problem.batch * -(-m // chosen["BM"]) * -(-n // chosen["BN"]) * chosen["SPLIT_K"]
         if threads(chosen) * launched <= 1024 and is_sound(chosen, problem):
             return chosen, problem
