@@ -6,11 +6,13 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from app.devices.backend import Program
+from app.devices.backend import Program, WorkerContext
+from app.devices.process import WorkerLink
 from kernels.launch import Launch
 
 PROGRAMS: Final = 128  # kept for products: with PoCL a megabyte each, and 0.15 s to load one again
 _LAUNCHES: Final = 512  # that are remembered
+_SMALL_GRID: Final = 65_535  # threads up to which PoCL compiles a launch on its own
 
 
 @dataclass
@@ -54,3 +56,23 @@ class CompilationTimes:
 
     slowest: float | None = None
     last: float | None = None
+
+
+def warmed(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> Program:
+    """The program of a launch that is no product, compiled and warmed up in `allowed` seconds each, or kept.
+
+    Raises CompileFailed, LaunchFailed.
+    """
+    cache, digest = held.state(ProgramCache), launch.build.digest
+    program = cache.by_digest.get(digest)
+    if program is None:
+        link.phase("compile", allowed)
+        program = held.backend.compile(launch.build)
+    cache.keep(digest, program)
+    grids = launch.grid * launch.block[0], *(step.grid * step.block[0] for step in launch.after)
+    kind = digest, *(threads > _SMALL_GRID for threads in grids)
+    if kind not in cache.verified:
+        link.phase("compile", allowed)
+        held.backend.warm(program, launch)
+        cache.verified.add(kind)
+    return program

@@ -16,7 +16,7 @@ from app.errors import CompileFailed, LaunchFailed, WrongResult
 from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
 from app.tuning.runner import InterleavedSamples
 from app.worker.measuring import fixture as benches
-from app.worker.measuring import trial
+from app.worker.measuring import reference_product, trial
 from app.worker.measuring.contenders import ContenderCache, LoadedContender
 from app.worker.measuring.reference_kernel import reference_kernel
 from kernels import CATALOGUE
@@ -544,7 +544,7 @@ def test_refused_neighbour_is_replaced_by_one_of_the_class(
 def test_a_host_without_memory_rejects_the_shape_before_it_tries(
     held: WorkerContext, link: RecordedLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benches, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(reference_product, "available_bytes", lambda: 1000)
     outcome = attempt(held, link, "right")
     assert isinstance(outcome, Rejected)
     assert (outcome.stage, outcome.reason.split(":")[0]) == ("launch", "out of memory")

@@ -22,19 +22,19 @@ _UNIT: Final = 2.0**-23
 _USUAL: Final = 0.28 * 2.0**-24  # of sqrt(k); over thousands of elements it is 0.29 to 0.30
 
 
-def sequential(left: Array, right: Array, reference: Array) -> float:
+def sequential(left: Array, right: Array) -> float:
     """The relative L2 error of sequential float32 FMAs, on up to 64 rows of op(A) and 64 columns of op(B) of a batch.
 
-    Operands are [batch, m, k] and [batch, k, n], the reference is float64 [batch, m, n]. A product is exact in float64;
-    that the sum is rounded there too before it is rounded to float32 hardly ever tells. No less than a little under
-    the average is given: a C of few elements may be right by luck.
+    Operands are [batch, m, k] and [batch, k, n]. A product is exact in float64; that the sum is rounded there too
+    before it is rounded to float32 hardly ever tells. No less than a little under the average is given: a C of few
+    elements may be right by luck.
     """
-    rows, columns = (slice(None, None, -(-size // _SIDE)) for size in reference.shape[1:])
+    rows, columns = (slice(None, None, -(-size // _SIDE)) for size in (left.shape[1], right.shape[2]))
     a, b = left[0, rows].T.astype(np.float64), right[0, :, columns].astype(np.float64)
     sums = np.zeros((a.shape[1], b.shape[1]), np.float32)
     for column, row in zip(a, b, strict=True):
         sums = (sums + column[:, None] * row).astype(np.float32)
-    expected = reference[0, rows, columns]
+    expected = a.T @ b
     norm = float(np.linalg.norm(expected))
     found = float(np.linalg.norm(sums - expected)) / norm if norm else 0.0
     return max(found, _USUAL * math.sqrt(left.shape[2]))

@@ -23,6 +23,7 @@ POISON: Final = 0xFF  # a float whose every byte is this is a NaN, and one that 
 _UNIT: Final = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _LEAST: Final = {"float16": 2.0**-24, "bfloat16": 2.0**-133}  # the smallest denormals of the 16-bit dtypes
 _TF32: Final = 2.0**-11  # what rounding an operand to TF32's 11 bits costs
+_EXPONENT: Final = np.int64(0x7FF0000000000000)  # the bits of a float64's exponent
 _STRAY: Final = 3.0
 _CHUNK: Final = 2**17  # elements compared at once: 1 MiB of float64, so that the passes over them stay in cache
 _DRAWN: Final = 2**20  # elements drawn by one generator, or whose squares are added up at once
@@ -36,20 +37,44 @@ Compared: TypeAlias = tuple[float, float, float]  # the sum of squares, the larg
 
 
 @dataclass(frozen=True, slots=True)
+class Norms:
+    """What the errors of a product are judged by.
+
+    `whole` is the norm of the reference over all batches, and `usual` its mean over operands whose rows and columns
+    have the same norms. For an emulated problem `sequential` is the relative L2 error of sequential float32 FMAs.
+    """
+
+    whole: float
+    usual: float
+    sequential: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Expected:
     """The expected product: the float64 reference [batch, m, n], and the norms that scale its errors.
 
-    `rows` are the norms of op(A)'s rows [batch, m], `columns` those of op(B)'s columns [batch, n], `norm` is the
-    reference's over all batches, and `usual` its mean over operands with these norms. For an emulated problem
-    `sequential` is the relative L2 error of sequential float32 FMAs.
+    `rows` are the norms of op(A)'s rows [batch, m], `columns` those of op(B)'s columns [batch, n].
     """
 
     reference: Array
     rows: Array
     columns: Array
-    norm: float
-    usual: float
-    sequential: float | None = None
+    norms: Norms
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """What C is off by: the sum of the errors' squares, and the largest |error|_ij / (|a_i| |b_j|).
+
+    `early` is the largest of these beyond the rounding into a 16-bit C, 0 for other dtypes. `nans` are the elements
+    that are NaN, and `unwritten` those of them that still have the poison.
+    """
+
+    squares: float
+    worst: float
+    early: float = 0.0
+    nans: int = 0
+    unwritten: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +130,13 @@ def expect(problem: Problem, a: Array, b: Array, reference: Array) -> Expected:
     rows, columns = _norms(left), _norms(right.swapaxes(1, 2))
     reference = reference.reshape(problem.batch, problem.m, problem.n)
     usual = math.sqrt(float((rows**2).sum(1) @ (columns**2).sum(1)) / problem.k)
-    by_fmas = emulation.sequential(left, right, reference) if problem.precision == "emulated" else None
-    return Expected(reference, rows, columns, math.sqrt(np.vdot(reference, reference)), usual, by_fmas)
+    norms = Norms(math.sqrt(np.vdot(reference, reference)), usual, by_fmas(problem, left, right))
+    return Expected(reference, rows, columns, norms)
+
+
+def by_fmas(problem: Problem, left: Array, right: Array) -> float | None:
+    """The relative L2 error of sequential float32 FMAs on op(A) and op(B), which bounds an emulated product's."""
+    return emulation.sequential(left, right) if problem.precision == "emulated" else None
 
 
 def _norms(lines: Array) -> Array:
@@ -124,7 +154,8 @@ def _norms(lines: Array) -> Array:
 
 def accuracy(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> Accuracy:
     """Both measures of C's error; NaN in C makes them NaN. Memory beyond the norms is bounded, whatever the sizes."""
-    return _compare(problem, expect(problem, a, b, reference), c)[0]
+    expected = expect(problem, a, b, reference)
+    return _accuracy(expected.norms, errors(problem, expected, c))
 
 
 def tolerance(problem: Problem) -> Accuracy:
@@ -169,55 +200,66 @@ def judge(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> s
 
 
 def review(problem: Problem, expected: Expected, c: Array) -> Verdict:
-    """Compare C, poisoned before the launch, with the expected product; the reference must be finite.
+    """Compare C, poisoned before the launch, with the expected product; the reference must be finite."""
+    return verdict(problem, expected.norms, errors(problem, expected, c))
+
+
+def verdict(problem: Problem, norms: Norms, found: Errors) -> Verdict:
+    """Say whether a right kernel may make such errors.
 
     The bound of an emulated product is the error of sequential FMAs (see emulation). A 16-bit C is one rounding to
     nearest away from a possible float32 sum. If terms cancel in a C of few elements, its norm is small but its rounding
     errors are not: then the error is compared with the mean norm of such a C.
     """
-    (found, early), allowed = _compare(problem, expected, c), tolerance(problem)
-    if problem.precision == "emulated" and expected.sequential is not None:
-        allowed = replace(allowed, relative_l2=emulation.OF_SEQUENTIAL * _few(problem) * expected.sequential)
-    if 0 < expected.norm < expected.usual:
-        allowed = replace(allowed, relative_l2=allowed.relative_l2 * expected.usual / expected.norm)
-    if math.isnan(found.relative_l2):
-        return Verdict(found, _nan_reason(problem, c))
-    reason = _rounded_early(problem, early)
+    accuracy, allowed = _accuracy(norms, found), tolerance(problem)
+    if problem.precision == "emulated" and norms.sequential is not None:
+        allowed = replace(allowed, relative_l2=emulation.OF_SEQUENTIAL * _few(problem) * norms.sequential)
+    if 0 < norms.whole < norms.usual:
+        allowed = replace(allowed, relative_l2=allowed.relative_l2 * norms.usual / norms.whole)
+    if math.isnan(accuracy.relative_l2):
+        return Verdict(accuracy, _nan_reason(found))
+    reason = _rounded_early(problem, found.early)
     if problem.dtype in _LEAST and reason is None:
         # Rounding to a denormal is all that is wrong, however much that is beside small operands.
         allowed = replace(allowed, max_scaled=math.inf)
-    return Verdict(found, _excess(found, allowed) or reason)
+    return Verdict(accuracy, _excess(accuracy, allowed) or reason)
 
 
-def spot_check(reference: Array, a: Array, b: Array, problem: Problem, seed: int) -> None:
+def spot_check(element: Callable[[int, int, int], float], a: Array, b: Array, problem: Problem, seed: int) -> None:
     """Compare random elements of the reference with sums in extended precision on the host; raises WrongResult.
 
-    With 64 bits of fraction such a sum errs by a thousandth of what the reference may.
+    `element` gives one of batch, row and column. With 64 bits of fraction such a sum errs by a thousandth of what the
+    reference may.
     """
     left, right = applied(problem, a, b)
-    reference = reference.reshape(problem.batch, problem.m, problem.n)
     generator = np.random.default_rng([seed, problem.k])
     bound = 2 * problem.k * _UNIT["float64"]
     for _ in range(_SPOTS):
-        at, i, j = (int(generator.integers(size)) for size in reference.shape)
+        at, i, j = (int(generator.integers(size)) for size in (problem.batch, problem.m, problem.n))
         row, column = left[at, i].astype(np.longdouble), right[at, :, j].astype(np.longdouble)
-        error = abs(float(reference[at, i, j] - np.dot(row, column)))
+        error = abs(float(element(at, i, j) - np.dot(row, column)))
         if not error <= bound * float(np.sqrt(np.dot(row, row)) * np.sqrt(np.dot(column, column))):
             raise WrongResult(f"the float64 reference of {problem} is off by {error:.2g} at [{at}, {i}, {j}]")
 
 
-def _compare(problem: Problem, expected: Expected, c: Array) -> tuple[Accuracy, float]:
-    """C's error, and the largest |error|_ij / (|a_i| |b_j|) beyond the rounding into a 16-bit C."""
+def errors(problem: Problem, expected: Expected, c: Array) -> Errors:
+    """What C is off by. Memory beyond the expected product is bounded, whatever the sizes."""
     batch, m, n = expected.reference.shape
     c = c.reshape(batch, m, n)
     squares, worst, early = 0.0, 0.0, 0.0
     for of_piece in _on_all_cores(partial(_compare_piece, problem, expected, c), list(pieces(batch, m, n, _CHUNK))):
         squares += of_piece[0]
         worst, early = float(np.fmax(worst, of_piece[1])), float(np.fmax(early, of_piece[2]))
-    norm = math.sqrt(squares)
-    relative = norm / expected.norm if expected.norm else (math.inf if norm else norm)
-    found = Accuracy(math.nan if math.isnan(norm) else relative, math.nan if math.isnan(norm) else worst)
-    return found, early
+    if not math.isnan(squares):
+        return Errors(squares, worst, early)
+    return Errors(squares, worst, early, int(np.count_nonzero(np.isnan(c))), _unwritten(problem, c))
+
+
+def _accuracy(norms: Norms, found: Errors) -> Accuracy:
+    """Both measures; NaN where an element of C is."""
+    norm = math.sqrt(found.squares)
+    relative = norm / norms.whole if norms.whole else (math.inf if norm else norm)
+    return Accuracy(relative, found.worst) if not math.isnan(norm) else Accuracy(math.nan, math.nan)
 
 
 def _on_all_cores(work: Callable[[T], R], given: Sequence[T]) -> Iterator[R]:
@@ -236,7 +278,7 @@ def _compare_piece(problem: Problem, expected: Expected, c: Array, where: Piece)
         scale = expected.rows[where][:, :, None] * expected.columns[where[0]][:, None, :]
         early = 0.0
         if problem.dtype in _LEAST:
-            beyond = np.maximum(error - _rounding(problem.dtype, c[where], expected.reference[where]), 0)
+            beyond = np.fmax(error - _rounding(problem.dtype, c[where], expected.reference[where]), 0)
             early = _largest(beyond, scale)
         worst = _largest(error, scale)
         # No product of a BLAS: its threads would wait for each other's.
@@ -245,8 +287,9 @@ def _compare_piece(problem: Problem, expected: Expected, c: Array, where: Piece)
 
 def _rounding(dtype: str, c: Array, reference: Array) -> Array:
     """Half a unit in the last place of a 16-bit dtype, at C or at the reference, whichever is larger."""
-    _, exponents = np.frexp(np.maximum(np.abs(c.astype(np.float64)), np.abs(reference)))
-    return np.asarray(np.maximum(np.ldexp(_UNIT[dtype], exponents - 1), _LEAST[dtype] / 2))
+    larger = np.maximum(np.abs(c.astype(np.float64)), np.abs(reference))
+    powers = (larger.view(np.int64) & _EXPONENT).view(np.float64)  # of two, at most these
+    return np.asarray(np.maximum(powers * _UNIT[dtype], _LEAST[dtype] / 2))
 
 
 def _largest(error: Array, scale: Array) -> float:
@@ -258,15 +301,21 @@ def _largest(error: Array, scale: Array) -> float:
 
 def unwritten(problem: Problem, c: Array) -> str | None:
     """Say how many elements of a C that was poisoned before the launch still are; None: none."""
+    return _left(_unwritten(problem, c))
+
+
+def _unwritten(problem: Problem, c: Array) -> int:
     bits = np.ascontiguousarray(c).view(f"u{problem.itemsize}")
-    count = int(np.count_nonzero(bits == np.iinfo(bits.dtype).max))
+    return int(np.count_nonzero(bits == np.iinfo(bits.dtype).max))
+
+
+def _left(count: int) -> str | None:
     return f"left {_elements(count)} unwritten" if count else None
 
 
-def _nan_reason(problem: Problem, c: Array) -> str:
+def _nan_reason(found: Errors) -> str:
     """The reason why a C with NaN is wrong: elements that still have the poison were never written."""
-    nans = int(np.count_nonzero(np.isnan(c)))
-    return unwritten(problem, c) or f"gave NaN for {_elements(nans)} of a finite product"
+    return _left(found.unwritten) or f"gave NaN for {_elements(found.nans)} of a finite product"
 
 
 def _elements(count: int) -> str:

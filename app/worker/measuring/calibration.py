@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
-from app.devices.backend import Backend, WorkerContext
+from app.devices.backend import WorkerContext
 from app.devices.process import WorkerLink
-from app.tuning.verify.tolerance import applied, expect, operands, review
+from app.dtypes import Array
+from app.tuning.verify.tolerance import operands
+from app.worker.measuring.fixture import reference_of
 from app.worker.measuring.reference_kernel import reference_kernel
+from app.worker.measuring.reference_product import GUARD
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.problem import Problem
@@ -43,22 +46,17 @@ def calibrate(held: WorkerContext, link: WorkerLink) -> PreparationRates:
     started = perf_counter()
     a, b = operands(_SMALL, 1)
     drawn = (a.size + b.size) / (perf_counter() - started)
-    with link.lease(_SECONDS):
-        rate, seconds = _reference_rate(held.backend, _SMALL)
-        if seconds < _QUICK:
-            rate, _ = _reference_rate(held.backend, _LARGE)
-    reference = held.backend.reference(*applied(_SMALL, a, b))
-    started = perf_counter()
-    review(_SMALL, expect(_SMALL, a, b, reference), reference.astype(a.dtype))
-    compared = reference.size / (perf_counter() - started)
-    return PreparationRates(drawn, rate, compared, tiled)
+    rates = _rates(held, link, _SMALL, a, b)
+    if rates[0] > _SMALL.flops / _QUICK:
+        rates = _rates(held, link, _LARGE, *operands(_LARGE, 2))
+    return PreparationRates(drawn, *rates, tiled)
 
 
-def _reference_rate(backend: Backend, problem: Problem) -> tuple[float, float]:
-    """Flops a second of a float64 product, and the seconds that one takes; the caller has the lease."""
-    left, right = applied(problem, *operands(problem, 2))
-    backend.reference(left[:, :64], right)  # threads start, libraries load
+def _rates(held: WorkerContext, link: WorkerLink, problem: Problem, a: Array, b: Array) -> tuple[float, float]:
+    """Flops a second of a reference, and elements of C that are compared in one."""
+    reference_of(held, link, problem, a, b, 1)  # threads start, libraries load
     started = perf_counter()
-    backend.reference(left, right)
-    seconds = perf_counter() - started
-    return problem.flops / seconds, seconds
+    reference = reference_of(held, link, problem, a, b, 1)
+    made = perf_counter()
+    reference.compare(link, held.backend.allocate(problem.c_bytes + 2 * GUARD))
+    return problem.flops / (made - started), problem.batch * problem.m * problem.n / (perf_counter() - made)

@@ -5,27 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from app.devices.backend import Backend, Buffer, Operands, WorkerContext
-from app.devices.host import available_bytes
 from app.devices.process import WorkerLink
-from app.dtypes import Array, numpy_dtype
-from app.errors import LaunchFailed
-from app.tuning.verify.tolerance import POISON, Expected, applied, expect, operands, pieces, spot_check
+from app.dtypes import Array
+from app.tuning.verify.tolerance import operands
+from app.worker.measuring.device_reference import device_reference, is_compared_there
+from app.worker.measuring.reference_product import GUARD, ReferenceProduct, expect_room, host_reference, patience
 from kernels.problem import Problem
 
-GUARD: Final = 2**16  # bytes watched on each side of C
 _PAGE: Final = 4096  # windows of buffers start at multiples of this
-_PATTERN: Final = 0xA5
 _CACHE: Final = 64 * 2**20  # bytes of a last-level cache that a device says nothing of
 _PASSED: Final = 3  # times the cache that the sets are together: what was used last time round is gone
 _MOST_SETS: Final = 1024
 _MOST_BYTES: Final = 2**30
 _MOST_HOST_BYTES: Final = 2**28  # where they are the host's memory: writing 1 GiB for the first time takes it a second
-_TURN: Final = 0.05  # seconds that one piece of the reference takes at the float64 peak of what computes it
-_HOST_PEAK: Final = 1e11  # float64 flop/s, roughly: without the vendor's library the host computes the reference
-_SLOW: Final = 2e7  # bytes a second that no host work on operands is slower than: a deadline, not an estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +41,12 @@ class FixtureBuffers:
 
 @dataclass(slots=True)
 class Fixture:
-    """Operands and their reference. `readback` is host memory for C with both guard bands, `buffers` the device's."""
+    """Operands as stored, their reference product, and the device's buffers."""
 
     key: FixtureKey
     a: Array
     b: Array
-    expected: Expected
-    readback: Array
+    reference: ReferenceProduct
     buffers: FixtureBuffers | None = None
 
     def on(self, backend: Backend) -> FixtureBuffers:
@@ -102,63 +94,23 @@ def drop_buffers(held: WorkerContext) -> None:
         ready.buffers = None
 
 
-def poison(backend: Backend, guarded: Buffer, c: Buffer) -> None:
-    """Fill C with NaN and its guard bands with their pattern."""
-    backend.fill(guarded, _PATTERN)
-    backend.fill(c, POISON)
-
-
-def overrun(readback: Array) -> str | None:
-    """Say how many bytes of the guard bands have changed, of C as it was downloaded with them; None: none."""
-    before = int(np.count_nonzero(readback[:GUARD] != _PATTERN))
-    after = int(np.count_nonzero(readback[-GUARD:] != _PATTERN))
-    if not before and not after:
-        return None
-    places = [f"{count} bytes {where}" for count, where in ((before, "before it"), (after, "past its end")) if count]
-    return f"wrote outside C: {' and '.join(places)}"
-
-
-def product(problem: Problem, readback: Array) -> Array:
-    """C as it was downloaded with its guard bands, [batch, m, n], sharing the readback's memory."""
-    return readback[GUARD:-GUARD].view(numpy_dtype(problem.dtype)).reshape(problem.batch, problem.m, problem.n)
-
-
-def patience(problem: Problem) -> float:
-    """Seconds after which host work on a problem's operands is taken for hung."""
-    return 60.0 + problem.bytes / _SLOW
-
-
 def _prepare(held: WorkerContext, link: WorkerLink, key: FixtureKey) -> Fixture:
     problem = key.problem
     link.phase("verify", patience(problem))
-    _expect_room(problem)
+    expect_room(problem, problem.a_bytes + problem.b_bytes)
     a, b = operands(problem, key.seed)
-    reference = _reference(held.backend, link, problem, a, b)
-    spot_check(reference, a, b, problem, key.seed)
-    readback = np.empty(problem.c_bytes + 2 * GUARD, np.uint8)
-    return Fixture(key, a, b, expect(problem, a, b, reference), readback)
+    return Fixture(key, a, b, reference_of(held, link, problem, a, b, key.seed))
 
 
-def _expect_room(problem: Problem) -> None:
-    """Raise LaunchFailed if the host has no memory for operands, reference, and C as it is downloaded."""
-    needed = problem.bytes + 8 * problem.batch * problem.m * problem.n
-    available = available_bytes()
-    if needed > available:
-        message = f"out of memory: the operands and their reference take {needed} bytes, the host has {available}"
-        raise LaunchFailed(message, fatal=False)
-
-
-def _reference(backend: Backend, link: WorkerLink, problem: Problem, a: Array, b: Array) -> Array:
-    """The float64 product, in pieces between which a product of the service may use the device."""
-    left, right = applied(problem, a, b)
-    reference = np.empty((problem.batch, problem.m, problem.n))
-    flops = int(_TURN * (max(backend.device.limits.peak64, 1e9) if backend.vendor.name else _HOST_PEAK))
-    deadline = patience(problem)
-    with link.lease(deadline):
-        for where in pieces(problem.batch, problem.m, 2 * problem.n * problem.k, flops):
-            reference[where] = backend.reference(left[where], right[where[0]])
-            link.offer(deadline)
-    return reference
+def reference_of(
+    held: WorkerContext, link: WorkerLink, problem: Problem, a: Array, b: Array, seed: int
+) -> ReferenceProduct:
+    """The reference of operands as stored, on the device if that is worth it and works; raises as `prepared`."""
+    if is_compared_there(held.backend, problem):
+        there = device_reference(held, link, problem, a, b, seed)
+        if there is not None:
+            return there
+    return host_reference(held.backend, link, problem, a, b, seed)
 
 
 def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> FixtureBuffers:

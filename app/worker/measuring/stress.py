@@ -19,7 +19,8 @@ from app.tuning.verify import adversarial
 from app.tuning.verify.adversarial import Case
 from app.tuning.verify.tolerance import POISON, applied
 from app.worker.measuring.contenders import LoadedContender, loaded, warm
-from app.worker.measuring.fixture import GUARD, FixtureKey, drop, drop_buffers, overrun, patience, poison, product
+from app.worker.measuring.fixture import FixtureKey, drop, drop_buffers
+from app.worker.measuring.reference_product import GUARD, overrun, patience, poison, product
 from kernels import KERNELS
 from kernels.cost_model import predict
 from kernels.launch import Launch
@@ -142,7 +143,7 @@ def _launched(
     link.phase("verify", patience(problem))
     readback = np.empty(guarded.nbytes, np.uint8)
     backend.download(guarded, readback)
-    outside = overrun(readback)
+    outside = overrun(readback[:GUARD], readback[-GUARD:])
     if outside is not None:
         drop(held)
     reason = adversarial.declined(case, verdict) if verdict and outside is None else outside

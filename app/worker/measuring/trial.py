@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle
+from math import nan
 from statistics import median
 from typing import Final
 
@@ -15,23 +16,14 @@ from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.measure.drift import DriftDetector
 from app.tuning.measure.racing import GRAPH, WARM, NoiseModel, RaceResult, policy_of, race, sample_interleaved, timing
-from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
+from app.tuning.outcome import Accuracy, Conditions, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, InterleavedSamples
 from app.tuning.verify.emulation import refusal
-from app.tuning.verify.tolerance import Verdict, review
+from app.tuning.verify.tolerance import Verdict, verdict
 from app.worker.measuring.contenders import VENDOR, LoadedContender, OperandRotation, loaded
-from app.worker.measuring.fixture import (
-    Fixture,
-    FixtureKey,
-    drop,
-    drop_buffers,
-    overrun,
-    patience,
-    poison,
-    prepared,
-    product,
-)
+from app.worker.measuring.fixture import Fixture, FixtureKey, drop, drop_buffers, prepared
 from app.worker.measuring.reference_kernel import ReferenceKernel, reference_kernel
+from app.worker.measuring.reference_product import Comparison, patience, poison
 from app.worker.measuring.stress import stress_verify
 
 __all__ = ["VENDOR", "FixtureKey", "attempt", "prepare", "sample", "stress_verify"]
@@ -65,13 +57,12 @@ def attempt(
         return entrant
     stage = "launch"
     try:
-        ready = prepared(held, link, key)
-        verdict = _verified(held, link, entrant, ready)
-        if verdict.reason is not None:
+        verified = _verified(held, link, entrant, key)
+        if verified.reason is not None:
             drop_buffers(held)
-            return entrant.rejected("verify", verdict.reason)
+            return entrant.rejected("verify", verified.reason)
         stage = "measure"
-        raced, policy = _raced(held, link, entrant, ready, best, limit)
+        raced, policy = _raced(held, link, entrant, prepared(held, link, key), best, limit)
     except LaunchFailed as error:
         drop_buffers(held)
         if error.facts.get("fatal"):
@@ -81,7 +72,7 @@ def attempt(
         drop(held)
         return entrant.rejected(stage, f"out of memory: {error}")
     timed = timing(raced.seconds, policy, dropped=raced.dropped)
-    return Measured(entrant.kernel, entrant.config, timed, verdict.accuracy, entrant.compilation, raced.seconds)
+    return Measured(entrant.kernel, entrant.config, timed, verified.accuracy, entrant.compilation, raced.seconds)
 
 
 def sample(
@@ -134,27 +125,38 @@ def conditions(readings: Sequence[Reading | None]) -> Conditions | None:
     )
 
 
-def _verified(held: WorkerContext, link: WorkerLink, entrant: LoadedContender, ready: Fixture) -> Verdict:
-    """Launch once into a poisoned C between guard bands, and compare it with the reference."""
-    backend, problem = held.backend, ready.key.problem
-    link.phase("launch", patience(problem))
-    buffers = ready.on(backend)
+def _verified(held: WorkerContext, link: WorkerLink, entrant: LoadedContender, key: FixtureKey) -> Verdict:
+    """Launch once into a poisoned C between guard bands, and compare it with the reference.
+
+    A reference that was written over is made once more, and the launch repeated: an earlier one may have done it.
+    """
+    problem = key.problem
+    if entrant.program is None and problem.precision == "emulated":
+        problem = replace(problem, precision="strict")  # what the vendor's library computes
+    for _ in range(2):
+        ready = prepared(held, link, key)
+        compared, declined = _compared(held, link, entrant, ready)
+        if compared is None or compared.outside is not None:
+            drop(held)
+        if compared is not None:
+            found = verdict(problem, ready.reference.norms, compared.errors)
+            reason = refusal(declined) if declined else found.reason
+            return replace(found, reason=compared.outside or reason)
+    return Verdict(Accuracy(nan, nan), "wrote outside C: over the reference product")
+
+
+def _compared(
+    held: WorkerContext, link: WorkerLink, entrant: LoadedContender, ready: Fixture
+) -> tuple[Comparison | None, int]:
+    """What a launch left, None if its reference is lost, and the verdict by which it declined its operands, or 0."""
+    backend, buffers, allowed = held.backend, ready.on(held.backend), patience(ready.key.problem)
+    link.phase("launch", allowed)
     poison(backend, buffers.guarded, buffers.verifying.c)
     with link.lease(entrant.deadline()):
         entrant.run(buffers.verifying)
         declined = entrant.declined()
-    link.phase("verify", patience(problem))
-    backend.download(buffers.guarded, ready.readback)
-    if entrant.program is None and problem.precision == "emulated":
-        problem = replace(problem, precision="strict")  # what the vendor's library computes
-    verdict = review(problem, ready.expected, product(problem, ready.readback))
-    if declined:
-        verdict = replace(verdict, reason=refusal(declined))
-    outside = overrun(ready.readback)
-    if outside is None:
-        return verdict
-    drop(held)
-    return replace(verdict, reason=outside)
+    link.phase("verify", allowed)
+    return ready.reference.compare(link, buffers.guarded), declined
 
 
 def _raced(

@@ -20,7 +20,7 @@ from app.errors import CompileFailed, LaunchFailed
 from app.tuning.verify.block_sums import block_sums
 from app.tuning.verify.row_weights import RowWeights
 from app.worker.serving.device_memory import unless_out_of_memory
-from app.worker.state import ProgramCache
+from app.worker.state import warmed
 from kernels.freivalds import BLOCK_BYTES, VECTORS, WIDTH, StoredMatrix, project, row_peaks, word_sums
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -28,7 +28,6 @@ from kernels.problem import Problem
 _LOG: Final = logging.getLogger(__name__)
 _DOUBLE: Final = 8
 _SIGNS: Final = np.array([-1.0, 1.0])  # of a bit
-_SMALL_GRID: Final = 65_535  # threads up to which PoCL compiles a launch on its own
 _NOTHING: Final = np.empty(0)
 _CHECKING: Final = 5.0  # seconds that a check of a hundred rows may take
 _SAMPLE: Final = 43, 300, 270  # m, n and k: more than one block of columns, and of rows that are added up at once
@@ -239,23 +238,7 @@ def _factors(problem: Problem, request: SketchRequest, weights: Array) -> Array:
 
 def _programs(held: WorkerContext, link: WorkerLink, of: _Sketched, allowed: float) -> Programs:
     """The programs of every launch, compiled and loaded; raises CompileFailed, LaunchFailed."""
-    return {launch: _program(held, link, launch, allowed) for launch in of.launches()}
-
-
-def _program(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> Program:
-    cache, digest = held.state(ProgramCache), launch.build.digest
-    program = cache.by_digest.get(digest)
-    if program is None:
-        link.phase("compile", allowed)
-        program = held.backend.compile(launch.build)
-    cache.keep(digest, program)
-    grids = launch.grid * launch.block[0], *(step.grid * step.block[0] for step in launch.after)
-    kind = digest, *(threads > _SMALL_GRID for threads in grids)
-    if kind not in cache.verified:
-        link.phase("compile", allowed)
-        held.backend.warm(program, launch)
-        cache.verified.add(kind)
-    return program
+    return {launch: warmed(held, link, launch, allowed) for launch in of.launches()}
 
 
 def _is_right(held: WorkerContext, link: WorkerLink, like: Problem, allowed: float) -> bool:

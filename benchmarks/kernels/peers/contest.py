@@ -17,10 +17,11 @@ from app.tuning.measure.drift import DriftDetector
 from app.tuning.measure.racing import policy_of, sample_interleaved
 from app.tuning.outcome import Accuracy, Conditions, Rejected
 from app.tuning.verify.emulation import refusal
-from app.tuning.verify.tolerance import review
+from app.tuning.verify.tolerance import verdict
 from app.worker.measuring.contenders import LoadedContender, OperandRotation
-from app.worker.measuring.fixture import Fixture, FixtureKey, drop_buffers, overrun, patience, poison, prepared, product
+from app.worker.measuring.fixture import Fixture, FixtureKey, drop_buffers, prepared
 from app.worker.measuring.reference_kernel import reference_kernel
+from app.worker.measuring.reference_product import patience, poison
 from app.worker.measuring.trial import conditions
 from benchmarks.kernels.peers.contestants import Contestant, absent
 from kernels.problem import Problem
@@ -146,15 +147,17 @@ def _verified(
             entrant.run(buffers.verifying)
             declined = entrant.declined()
         link.phase("verify", patience(problem))
-        backend.download(buffers.guarded, ready.readback)
+        compared = ready.reference.compare(link, buffers.guarded)
     except LaunchFailed as error:
         if error.facts.get("fatal"):
             raise
         return entrant.rejected("launch", error.message)
-    verdict = review(asked, ready.expected, product(problem, ready.readback))
-    reason = refusal(declined) if declined else verdict.reason or overrun(ready.readback)
+    if compared is None:
+        return entrant.rejected("verify", "wrote outside C: over the reference product")
+    found = verdict(asked, ready.reference.norms, compared.errors)
+    reason = refusal(declined) if declined else found.reason or compared.outside
     if reason is None:
-        return verdict.accuracy
+        return found.accuracy
     drop_buffers(held)
     return entrant.rejected("verify", reason)
 
