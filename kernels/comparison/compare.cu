@@ -35,7 +35,7 @@
 // What is found, in the order in which it is stored: sums, then the largest of two ratios.
 #define SQUARES 0   // squared errors
 #define REFERENCE 1 // squared elements of the reference
-#define SCALES 2    // squared scales: the norm of the row of op(A) times that of the column of op(B)
+#define SCALES 2    // squared scales: norms of a row of op(A) times those of a column of op(B)
 #define NANS 3      // elements of C that are NaN
 #define UNWRITTEN 4 // elements of C whose every bit is set, as before the launch
 #define SUMS 5
