@@ -103,29 +103,59 @@ class Space:
     def sifted(self, problem: Problem, device: Device) -> tuple[list[Config], dict[str, int]]:
         """The legal configs, and the number that each rule refuses; rules apply in the order of `reads`.
 
-        Configs are built a parameter at a time, and a refused prefix is not extended. A rule is evaluated once for all
-        configs that agree in the parameters it reads.
+        Configs are built a parameter at a time, and a refused prefix is not extended. Of the rules that can be applied
+        then, those that can be asked least come first, and the first one before prefixes are extended. A rule is
+        evaluated once for all configs that agree in the parameters it reads.
         """
         found, chosen, waiting = list[Items]([()]), list[str](), dict(self.rules)
         refused, endings = dict.fromkeys(self.rules, 0), len(self)
         for name, values in self.parameters.items():
             endings //= len(values)
-            pairs = [(name, value) for value in values]
-            found = [(*begun, pair) for begun in found for pair in pairs]
+            ready = [one for one in waiting if {*chosen, name}.issuperset(self.reads.get(one, self.parameters))]
+            ready.sort(key=self._combinations)
+            before = len(found) * len(values)
+            found = self._extended(found, chosen, name, ready[0] if ready else None, problem, device)
             chosen.append(name)
-            for reason in [one for one in waiting if set(chosen).issuperset(self.reads.get(one, self.parameters))]:
-                holds, before = waiting.pop(reason), len(found)
-                parts = _parts(
-                    found, [place for place, one in enumerate(chosen) if one in self.reads.get(reason, chosen)]
-                )
-                legal = {part for part in set(parts) if holds(Config(part), problem, device)}
-                found = [items for items, part in zip(found, parts, strict=True) if part in legal]
+            for number, reason in enumerate(ready):
+                if number > 0:
+                    before = len(found)
+                    found = self._refined(found, chosen, reason, problem, device)
                 refused[reason] = (before - len(found)) * endings
+            waiting = {reason: holds for reason, holds in waiting.items() if reason not in ready}
         return [Config(items) for items in found], refused
+
+    def _extended(
+        self, found: list[Items], chosen: Sequence[str], name: str, reason: str | None, problem: Problem, device: Device
+    ) -> list[Items]:
+        """Each prefix with every value of one parameter more that a rule, if there is one, does not refuse."""
+        pairs = [(name, value) for value in self.parameters[name]]
+        if reason is None:
+            return [(*begun, pair) for begun in found for pair in pairs]
+        holds = self.rules[reason]
+        parts = _parts(found, self._places(reason, chosen))
+        legal = {part: [pair for pair in pairs if holds(Config((*part, pair)), problem, device)] for part in set(parts)}
+        return [(*begun, pair) for begun, part in zip(found, parts, strict=True) for pair in legal[part]]
+
+    def _refined(
+        self, found: list[Items], chosen: Sequence[str], reason: str, problem: Problem, device: Device
+    ) -> list[Items]:
+        """The prefixes that a rule does not refuse."""
+        holds, parts = self.rules[reason], _parts(found, self._places(reason, chosen))
+        legal = {part for part in set(parts) if holds(Config(part), problem, device)}
+        return [items for items, part in zip(found, parts, strict=True) if part in legal]
+
+    def _places(self, reason: str, chosen: Sequence[str]) -> list[int]:
+        """Where in a prefix the parameters are that a rule reads."""
+        read = self.reads.get(reason, chosen)
+        return [place for place, name in enumerate(chosen) if name in read]
+
+    def _combinations(self, reason: str) -> int:
+        """How often a rule may have to be evaluated: what its parameters can be, taken together."""
+        return prod(len(self.parameters[name]) for name in self.reads.get(reason, self.parameters))
 
 
 def _parts(found: list[Items], places: Sequence[int]) -> list[Items]:
     """The items of each at these places."""
     if len(places) < 2:  # noqa: PLR2004 - what itemgetter gives of one place is no tuple
-        return [tuple(items[place] for place in places) for items in found]
+        return [(items[places[0]],) for items in found] if places else [()] * len(found)
     return list(map(itemgetter(*places), found))

@@ -84,11 +84,23 @@ def tile_operands(config: Config, problem: Problem) -> tuple[TileOperand, TileOp
     return (b, a) if config["SWAP_AB"] else (a, b)
 
 
+def lhs_tile(config: Config, problem: Problem) -> tuple[int, int]:
+    """The LHS's rows in a tile, and all of them: what is asked of most configs of a space."""
+    return (config["BN"], problem.n) if config["SWAP_AB"] else (config["BM"], problem.m)
+
+
+def rhs_tile(config: Config, problem: Problem) -> tuple[int, int]:
+    """The RHS's columns in a tile, and all of them."""
+    return (config["BM"], problem.m) if config["SWAP_AB"] else (config["BN"], problem.n)
+
+
 def stage_bytes(config: Config, problem: Problem) -> int:
     """Bytes of both operands' k tiles, a realigned one's with 16 bytes more for each of its lines, as in wgmma.h."""
-    lines = (lines_copied(side, config, problem) for side in tile_operands(config, problem))
-    more = sum(-(-count * VECTOR_BYTES // SWIZZLE_ATOM) for count in lines) * SWIZZLE_ATOM
-    return planes(problem) * (config["BM"] + config["BN"]) * LINE_BYTES + more
+    nbytes = planes(problem) * (config["BM"] + config["BN"]) * LINE_BYTES
+    if config["REALIGN"]:
+        lines = (lines_copied(side, config, problem) for side in tile_operands(config, problem))
+        nbytes += sum(-(-count * VECTOR_BYTES // SWIZZLE_ATOM) for count in lines) * SWIZZLE_ATOM
+    return nbytes
 
 
 def lines_copied(side: TileOperand, config: Config, problem: Problem) -> int:
@@ -125,20 +137,20 @@ def threads(config: Config) -> int:
 
 def tile_rows(config: Config, problem: Problem) -> int:
     """Rows of tiles, or of clusters of tiles, along the LHS."""
-    lhs, _ = tile_operands(config, problem)
-    return -(-lhs.size // (lhs.tile * config["CLUSTER"]))
+    tile, rows = lhs_tile(config, problem)
+    return -(-rows // (tile * config["CLUSTER"]))
 
 
 def tiles(config: Config, problem: Problem) -> int:
     """Tiles, or clusters of tiles, of all batches."""
-    _, rhs = tile_operands(config, problem)
-    return problem.batch * tile_rows(config, problem) * -(-rhs.size // rhs.tile)
+    tile, columns = rhs_tile(config, problem)
+    return problem.batch * tile_rows(config, problem) * -(-columns // tile)
 
 
 def accumulators(config: Config, problem: Problem) -> int:
     """Accumulators of a consumer's thread."""
-    lhs, rhs = tile_operands(config, problem)
-    return lhs.tile // sharers(config) * rhs.tile // 128 * (3 if emulated(problem) else 1)
+    rows, columns = lhs_tile(config, problem)[0], rhs_tile(config, problem)[0]
+    return rows // sharers(config) * columns // 128 * (3 if emulated(problem) else 1)
 
 
 def is_reduced_in_launch(config: Config, problem: Problem) -> bool:
@@ -152,8 +164,8 @@ def partials_bytes(config: Config, problem: Problem, splits: int) -> int:
     """Workspace for the partial sums: of whole tiles, or rows of the LHS with columns padded to a multiple of 8."""
     if is_reduced_in_launch(config, problem):
         return tiles(config, problem) * config["CLUSTER"] * splits * config["BM"] * config["BN"] * 4
-    lhs, rhs = tile_operands(config, problem)
-    return problem.batch * splits * lhs.size * -(-rhs.size // EIGHT) * EIGHT * 4
+    rows, columns = lhs_tile(config, problem)[1], rhs_tile(config, problem)[1]
+    return problem.batch * splits * rows * -(-columns // EIGHT) * EIGHT * 4
 
 
 def split_fits(config: Config, problem: Problem, splits: int) -> bool:
@@ -282,5 +294,5 @@ def k_tiles_per_block(config: Config, problem: Problem) -> int:
 
 def pieces(config: Config, problem: Problem) -> int:
     """Pieces of a consumer's part of the tile, which a cluster's blocks share out, as in kernel.cu."""
-    lhs, rhs = tile_operands(config, problem)
-    return lhs.tile // sharers(config) // WGMMA_M * -(-rhs.tile // (LINE_BYTES // problem.itemsize))
+    rows, columns = lhs_tile(config, problem)[0], rhs_tile(config, problem)[0]
+    return rows // sharers(config) // WGMMA_M * -(-columns // (LINE_BYTES // problem.itemsize))

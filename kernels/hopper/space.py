@@ -23,8 +23,10 @@ from kernels.hopper.plan import (
     epilogue_bytes,
     is_pingpong,
     k_tiles_per_block,
+    lhs_tile,
     pieces,
     planes,
+    rhs_tile,
     shared_bytes,
     sharers,
     split_fits,
@@ -93,8 +95,7 @@ def _whole_rows(config: Config, _: Problem, __: Device) -> bool:
 
 
 def _one_block_of_rows(config: Config, problem: Problem, _: Device) -> bool:
-    lhs, _rhs = tile_operands(config, problem)
-    return not emulated(problem) or lhs.tile == WGMMA_M * sharers(config)
+    return not emulated(problem) or lhs_tile(config, problem)[0] == WGMMA_M * sharers(config)
 
 
 def _sums_fit(config: Config, problem: Problem, _: Device) -> bool:
@@ -103,10 +104,10 @@ def _sums_fit(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _shared_well(config: Config, problem: Problem, _: Device) -> bool:
-    lhs, rhs = tile_operands(config, problem)
     if config["CLUSTER"] == 1:
         return True
-    return rhs.tile % (2 * EIGHT) == 0 and lhs.tile < lhs.size
+    tile, rows = lhs_tile(config, problem)
+    return rhs_tile(config, problem)[0] % (2 * EIGHT) == 0 and tile < rows
 
 
 def _whole_spans(config: Config, problem: Problem, _: Device) -> bool:
@@ -172,8 +173,8 @@ def enough_stages(config: Config, problem: Problem, device: Device) -> list[int]
 
 def k_tile_bytes(config: Config, problem: Problem) -> int:
     """Bytes that one phase of all pieces of work reads, those that several read counted once."""
-    lhs, rhs = tile_operands(config, problem)
-    lines = sum(-(-side.size // side.tile) * side.tile for side in (lhs, rhs))
+    sides = lhs_tile(config, problem), rhs_tile(config, problem)
+    lines = sum(-(-size // tile) * tile for tile, size in sides)
     return problem.batch * config["SPLIT_K"] * config["CLUSTER_K"] * planes(problem) * lines * LINE_BYTES
 
 
@@ -182,8 +183,8 @@ def _room_used(config: Config, problem: Problem, device: Device) -> bool:
 
 
 def _not_far_outside(config: Config, problem: Problem, _: Device) -> bool:
-    lhs, rhs = tile_operands(config, problem)
-    return (lhs.tile <= WGMMA_M or lhs.tile < 2 * lhs.size) and (rhs.tile <= LEAST or rhs.tile < 2 * rhs.size)
+    (tile_m, rows), (tile_n, columns) = lhs_tile(config, problem), rhs_tile(config, problem)
+    return (tile_m <= WGMMA_M or tile_m < 2 * rows) and (tile_n <= LEAST or tile_n < 2 * columns)
 
 
 def stays(config: Config, problem: Problem, device: Device) -> list[int]:
@@ -211,9 +212,9 @@ def _large_enough(config: Config, problem: Problem, device: Device) -> bool:
 
 def groups(config: Config, problem: Problem) -> list[int]:
     """Values of GROUP_M that order tiles differently: the last has all rows in one group."""
-    _, rhs = tile_operands(config, problem)
+    tile, columns = rhs_tile(config, problem)
     rows = tile_rows(config, problem)
-    return [size for size in GROUPS if size == 1 or (size < 2 * rows and rhs.tile < rhs.size)]
+    return [size for size in GROUPS if size == 1 or (size < 2 * rows and tile < columns)]
 
 
 def _grouped(config: Config, problem: Problem, _: Device) -> bool:

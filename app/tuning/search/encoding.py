@@ -18,12 +18,22 @@ def codes(configs: Sequence[Config]) -> Matrix:
 
     Tile sizes and the like act by ratios. A parameter that is not above zero everywhere is shifted to begin at one.
     """
-    items = [dict(config.items_) for config in configs]
-    names = sorted({name for one in items for name in one})
-    raw = np.array([[one.get(name, 0) for name in names] for one in items], dtype=np.float64)
-    raw = raw.reshape(len(configs), len(names))
+    raw = _values(configs)
     lowest = raw.min(axis=0, initial=np.inf)
     return scaled(np.log2(np.where(lowest > 0, raw, raw - lowest + 1)))
+
+
+def _values(configs: Sequence[Config]) -> Matrix:
+    """A row for each config, a column for each name in alphabetical order, 0 where a config has no such parameter."""
+    orders = {tuple([name for name, _ in config.items_]) for config in configs}
+    names = sorted({name for order in orders for name in order})
+    if len(orders) == 1:  # those of one space
+        (order,) = orders
+        values = np.array([[value for _, value in config.items_] for config in configs], dtype=np.float64)
+        return values.reshape(len(configs), len(order))[:, [order.index(name) for name in names]]
+    items = [dict(config.items_) for config in configs]
+    values = np.array([[one.get(name, 0) for name in names] for one in items], dtype=np.float64)
+    return values.reshape(len(configs), len(names))
 
 
 def scaled(columns: Matrix) -> Matrix:

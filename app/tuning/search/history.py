@@ -20,8 +20,10 @@ class SearchHistory:
     """The legal configs by row, in the space's order, and their outcomes. Configs outside the space are ignored."""
 
     def __init__(self, inputs: SearchInputs) -> None:
-        self.configs = list(dict.fromkeys(inputs.configs))
-        self._rows = {config: row for row, config in enumerate(self.configs)}
+        self._rows: dict[Config, int] = {}
+        for config in inputs.configs:
+            self._rows.setdefault(config, len(self._rows))
+        self.configs = list(self._rows)
         self.first = self._rows.get(inputs.first)
         self.open = np.ones(len(self.configs), dtype=bool)
         self.seconds: dict[int, float] = {}
