@@ -27,7 +27,7 @@ from kernels.problem import Problem
 
 _LOG: Final = logging.getLogger(__name__)
 PLATFORMS: Final = frozenset({"cuda"})  # elsewhere the device's memory and cores are the host's
-LEAST: Final = 2**19  # elements of A, B and C: fewer are compared in milliseconds on the host, and need no compiler
+LEAST: Final = 2**18  # elements of A, B and C: fewer are compared in a few milliseconds on the host
 _COMPILING: Final = 60.0  # seconds
 _DOUBLE: Final = 8
 _SAMPLE: Final = 67, 261, 75, 2  # m, n, k and batch: more than one block of rows and of columns
