@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
-from kernels.direct_tensor.plan import passes, threads, tiles
+from kernels.direct_tensor.plan import grid, passes, slices, threads
 from kernels.direct_tensor.space import BAND, OWN, REALIGN_C, STRIP, most_own, past, words, words_of_line
 from kernels.packing import A, B, is_c_ragged
 from kernels.problem import Problem
-from kernels.rules import LINE_BYTES, WARP
+from kernels.rules import CLUSTERED_SMS, LINE_BYTES, WARP
 from kernels.space import Config
 
 # Fitted, as benchmarks/kernels/fit.py does, to 5,395 times of 500 shapes on an H200: seconds of a launch.
@@ -38,6 +38,8 @@ ROW_STORE_CLOCKS: Final = 2.58
 PASS_CLOCKS: Final = 616
 JOIN_CLOCKS: Final = 424
 SUM_CLOCKS: Final = 14.5
+# The same for a cluster's blocks, which nobody has timed here: as of direct_double's.
+CLUSTER_CLOCKS: Final = 758
 # Clocks of an SM until a block is there, and each of its warps; and for each block of the first on all SMs.
 BLOCK_CLOCKS: Final = 9.65
 WARP_CLOCKS: Final = 20.1
@@ -57,13 +59,14 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     """Estimated seconds of a launch."""
     limits, warps = device.limits, config["WARPS"]
     reads, writes = _operands(config, problem), _writes(config, problem)
-    grid = -(-tiles(config, problem) // (warps // config["SLICE_K"]))
+    share = CLUSTERED_SMS.get(config["CLUSTER_K"], 1)
     taken = ADDRESSES + words(config, problem) + past(config, problem) + config["BN"] // 2
     granted = min(taken, limits.registers_per_thread)
-    busy, waves = turns(limits, grid, threads(config), 0, granted)
+    blocks = grid(config, problem)
+    busy, waves = turns(limits, blocks, threads(config), 0, granted, share)
     issued = warps * (WARP_CLOCKS + _issued(config, problem, reads, writes)) + BLOCK_CLOCKS
     waits = _waits(config, problem, reads, writes)
-    clocks = busy * issued + waves * waits + BEGUN_CLOCKS * min(grid, limits.sms)
+    clocks = busy * issued + waves * waits + BEGUN_CLOCKS * min(blocks, limits.sms)
     again = is_c_ragged(problem) and not config["REALIGN"] & REALIGN_C
     stored_bytes = again * problem.batch * problem.m * problem.n * problem.itemsize
     return LAUNCH + clocks / CLOCK + (problem.bytes + STORED_AGAIN * stored_bytes) / (OF_BANDWIDTH * limits.bandwidth)
@@ -93,19 +96,25 @@ def _issued(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], writ
     times = passes(config, problem)
     each = ROW_STORE_CLOCKS if writes.by_rows else STORE_CLOCKS + SINGLE_STORE * writes.single
     stored = each * writes.stores
-    return times * (loads + WORD_CLOCKS * words(config, problem) + MMA_CLOCKS * products) + stored / config["SLICE_K"]
+    return times * (loads + WORD_CLOCKS * words(config, problem) + MMA_CLOCKS * products) + stored / slices(config)
 
 
 def _waits(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], writes: _Writes) -> float:
     """Clocks that a warp waits: for what it loads, and for instructions, most of which it runs but once."""
-    bm, slices, times = config["BM"], config["SLICE_K"], passes(config, problem)
+    bm, of_block, times = config["BM"], config["SLICE_K"], passes(config, problem)
     element = WAIT_HALF if problem.itemsize < WORD else WAIT_WORD
     loads = sum(WAIT_LOAD * each.loads + element * each.elements + WAIT_MOVED * each.moved for each in reads)
     # Of a tile's bands of 8 rows a warp sums and stores its share.
-    share = -(-bm // BAND // slices) * BAND / bm
+    share = -(-bm // BAND // of_block) * BAND / bm
     stores = WAIT_STAGED * bm / BAND if writes.by_rows else WAIT_STORE * writes.stores * (not writes.single)
-    joined = JOIN_CLOCKS + SUM_CLOCKS * slices * share * bm * config["BN"] / (WARP * OWN) if slices > 1 else 0
-    return times * loads + (times - 1) * PASS_CLOCKS + share * stores + joined
+    joined = JOIN_CLOCKS + SUM_CLOCKS * of_block * share * bm * config["BN"] / (WARP * OWN) if of_block > 1 else 0
+    return times * loads + (times - 1) * PASS_CLOCKS + share * stores + joined + _clustered(config)
+
+
+def _clustered(config: Config) -> float:
+    """Clocks in which a cluster's blocks meet, and a warp adds what all of them have of a band."""
+    blocks = config["CLUSTER_K"]
+    return CLUSTER_CLOCKS + SUM_CLOCKS * blocks * BAND * config["BN"] / (WARP * OWN) if blocks > 1 else 0
 
 
 def _operands(config: Config, problem: Problem) -> tuple[_Reads, _Reads]:

@@ -1,17 +1,19 @@
 // C on tensor cores where k is short, or C small: both operands are loaded from global memory
 // straight into the fragments of mma.sync. Each warp has a tile of C with all of its k in flight at
-// once, and no barrier; or a slice of k, in passes. Slices meet once, in shared memory.
+// once, and no barrier; or a slice of k, in passes. Slices meet once: a block's in its shared
+// memory, those of a cluster's blocks in each other's.
 //
-// BM       rows of a warp's tile of C
-// BN       columns of it
-// BK       all of k, or of a slice what it multiplies at once, padded with zeros
-// TN       neighbouring columns of C that a thread has
-// WARPS    warps of a block
-// SLICE_K  slices of k: the block's warps if more than one
-// REALIGN  matrices whose rows start anywhere: 1 for A and 2 for B, moved in aligned words; 4 for
-//          C, stored by rows through shared memory
-// TRANS_A  1 where A is stored k x m, else 0
-// TRANS_B  1 where B is stored n x k, else 0
+// BM         rows of a warp's tile of C
+// BN         columns of it
+// BK         all of k, or of a slice what it multiplies at once, padded with zeros
+// TN         neighbouring columns of C that a thread has
+// WARPS      warps of a block
+// SLICE_K    slices of k in a block: its warps if more than one
+// CLUSTER_K  blocks of a cluster that share k (from sm_90)
+// REALIGN    matrices whose rows start anywhere: 1 for A and 2 for B, moved in aligned words; 4 for
+//            C, stored by rows through shared memory
+// TRANS_A    1 where A is stored k x m, else 0
+// TRANS_B    1 where B is stored n x k, else 0
 #if !defined(BM)
 #error "BM must be defined"
 #elif !defined(BN)
@@ -24,6 +26,8 @@
 #error "WARPS must be defined"
 #elif !defined(SLICE_K)
 #error "SLICE_K must be defined"
+#elif !defined(CLUSTER_K)
+#error "CLUSTER_K must be defined"
 #elif !defined(REALIGN)
 #error "REALIGN must be defined"
 #elif !defined(TRANS_A)
@@ -43,7 +47,9 @@
 #define LANE (THREAD_X % 32)
 #define GROUP_ID (LANE / 4)
 #define THREAD_IN_GROUP (LANE % 4)
+#define CLUSTER_SIZE CLUSTER_K
 #include "mma_ptx.h"
+#include "cluster.h"
 #include "fragments.h"
 #include "realigned.h"
 #if ELEMENT_BYTES == 2
@@ -95,16 +101,19 @@ INNER void pairs_of(Pair (&pairs)[MMAS_N], const ACC *acc, const int low)
         pairs[j] = {acc[j].element[low * 2], acc[j].element[low * 2 + 1]};
     }
 }
+#include "meet.h"
 
 // The last block's last warps may have no tile.
-KERNEL(32 * WARPS, 1)
+extern "C" __global__ CLUSTER_DIMS __launch_bounds__(32 * WARPS) void
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX tiles,
        const INDEX batches, const INDEX k_per_slice)
 {
     const unsigned across = (unsigned)((n + BN - 1) / BN), down = (unsigned)((m + BM - 1) / BM);
-    const int warp = THREAD_X / 32, slice = warp % SLICE_K;
-    const unsigned tile = (unsigned)BLOCK * (WARPS / SLICE_K) + warp / SLICE_K;
+    const unsigned warp = THREAD_X / 32, block = cta_rank_in_cluster(),
+                   slice = block * SLICE_K + warp % SLICE_K;
+    begin_meeting();
+    const unsigned tile = (unsigned)BLOCK / CLUSTER_K * (WARPS / SLICE_K) + warp / SLICE_K;
     if (tile >= tiles) {
         return;
     }
@@ -148,7 +157,6 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
         }
     }
 #else
-    __shared__ Pair sums[SLICE_K][BM / 8][MMAS_N][32];
     ACC acc[MMAS_M][MMAS_N] = {};
 #pragma unroll 1
     for (; depth > 0; depth -= PASS_K) {
@@ -164,41 +172,20 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
         tile_a.from += TRANS_A ? PASS_K * m : PASS_K;
         tile_b.from += TRANS_B ? PASS_K : PASS_K * n;
     }
-    EACH(r, BM / 8) {
-        Pair pairs[MMAS_N];
-        pairs_of(pairs, acc[r / 2], r % 2);
-        EACH(j, MMAS_N) {
-            sums[slice][r][j][LANE] = pairs[j];
-        }
-    }
-    BARRIER();
-    // Each warp adds the slices of some rows, in their order.
-    EACH(r, BM / 8) {
-        if (r % SLICE_K == slice) {
-            Pair pairs[MMAS_N];
-            EACH(j, MMAS_N) {
-                pairs[j] = sums[0][r][j][LANE];
-                EACH(s, SLICE_K - 1) {
-                    const Pair more = sums[s + 1][r][j][LANE];
-                    pairs[j].first += more.first;
-                    pairs[j].second += more.second;
-                }
-            }
+    add_slices(acc, warp, block, [&](const int band, Pair (&pairs)[MMAS_N], BandSums &own) {
 #if REALIGN & 4
-            // No other warp reads these rows: sums are exchanged where the first slice had its own.
-            EACH(j, MMAS_N) {
-                sums[0][r][j][LANE] = pairs[j];
-            }
-            __syncwarp();
-            store_band({corner, n, rows, columns}, r, [&](const int y, const int x) {
-                const PlaceInPairs at = place_in_pairs(y, x);
-                return (&sums[0][r][at.pair][at.lane].first)[at.second];
-            });
-#else
-            const int down = FragmentsA::line(r, 0);
-            store_row(to + down * n, pairs, columns, down < rows_here, wide);
-#endif
+        EACH(j, MMAS_N) {
+            own[j][LANE] = pairs[j];
         }
-    }
+        __syncwarp();
+        store_band({corner, n, rows, columns}, band, [&](const int y, const int x) {
+            const PlaceInPairs at = place_in_pairs(y, x);
+            return (&own[at.pair][at.lane].first)[at.second];
+        });
+#else
+        const int down = FragmentsA::line(band, 0);
+        store_row(to + down * n, pairs, columns, down < rows_here, wide);
+#endif
+    });
 #endif
 }

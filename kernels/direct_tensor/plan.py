@@ -17,7 +17,7 @@ MOST_EARLY: Final = 7
 
 
 def tiles(config: Config, problem: Problem) -> int:
-    """Tiles of all batches, each a warp's, or a block's whose warps have a slice of k each."""
+    """Tiles of all batches, each a warp's, or a block's or cluster's whose warps have a slice of k each."""
     return problem.batch * -(-problem.m // config["BM"]) * -(-problem.n // config["BN"])
 
 
@@ -26,10 +26,15 @@ def threads(config: Config) -> int:
     return config["WARPS"] * WARP
 
 
+def slices(config: Config) -> int:
+    """Slices of k of a tile: the warps of a block, or of all blocks of a cluster."""
+    return config["SLICE_K"] * config["CLUSTER_K"]
+
+
 def k_per_slice(config: Config, problem: Problem) -> int:
     """The k of a slice; the last one has the rest."""
-    slices = config["SLICE_K"]
-    return problem.k if slices == 1 else -(-problem.k // (slices * ALIGNED)) * ALIGNED
+    parts = slices(config)
+    return problem.k if parts == 1 else -(-problem.k // (parts * ALIGNED)) * ALIGNED
 
 
 def pass_k(config: Config, problem: Problem) -> int:
@@ -44,8 +49,12 @@ def passes(config: Config, problem: Problem) -> int:
     return -(-k_per_slice(config, problem) // pass_k(config, problem))
 
 
+def grid(config: Config, problem: Problem) -> int:
+    """Blocks of the launch."""
+    return -(-tiles(config, problem) // (config["WARPS"] // config["SLICE_K"])) * config["CLUSTER_K"]
+
+
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
-    count = tiles(config, problem)
-    grid = -(-count // (config["WARPS"] // config["SLICE_K"]))
-    return Plan(grid, (threads(config), 1), scalars=(count, problem.batch, k_per_slice(config, problem)))
+    scalars = tiles(config, problem), problem.batch, k_per_slice(config, problem)
+    return Plan(grid(config, problem), (threads(config), 1), scalars=scalars, cluster=config["CLUSTER_K"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.direct_tensor.plan import k_per_slice, pass_k, passes, threads, tiles
+from kernels.direct_tensor.plan import grid, k_per_slice, pass_k, passes, slices, threads, tiles
 from kernels.packing import HALF_BYTES, A, B, is_c_ragged, operands_to_realign
 from kernels.problem import Problem
 from kernels.rules import FLOAT_BYTES, MAX_GRID, WARP, threads_fit
@@ -22,9 +22,14 @@ MOST_PADDED: Final = 32
 REALIGN_C: Final = 4
 # Passes of a slice over its k.
 MOST_PASSES: Final = 16
+# Slices of which one in so many may have no k, or one alone, of what they are whole multiples of.
+EMPTY: Final = 8
 # Tiles whose k is sliced, for each SM; and squares of 16 x 16 of a C whose k has to be, on any device.
 MOST_SLICED: Final = 8
 MOST_TILES: Final = 1024
+# Blocks of clusters for each SM: more are busy without them. Clusters came with sm_90 (PTX ISA).
+MOST_CLUSTERED: Final = 2
+CLUSTERS_SINCE: Final = 90
 # Bytes of shared memory that a kernel may declare (CUDA, "Technical Specifications per Compute Capability").
 STATIC_SHARED: Final = 48 * 1024
 # Words of both operands and sums of a slice that a thread has; of blocks of 16 warps, of 128 registers a thread.
@@ -48,16 +53,34 @@ def _sliced(config: Config, _: Problem, __: Device) -> bool:
     return config["SLICE_K"] in {1, config["WARPS"]}
 
 
+def _clustered(config: Config, problem: Problem, device: Device) -> bool:
+    if config["CLUSTER_K"] == 1:
+        return True
+    few = grid(config, problem) <= MOST_CLUSTERED * max(device.limits.sms, 1)
+    return few and config["SLICE_K"] > 1 and device.capability >= CLUSTERS_SINCE
+
+
 def _slices_have_k(config: Config, problem: Problem, _: Device) -> bool:
-    return config["SLICE_K"] == 1 or (config["SLICE_K"] - 2) * k_per_slice(config, problem) < problem.k
+    parts = slices(config)
+    empty = max(1, parts // EMPTY)
+    return parts == 1 or (parts - empty - 1) * k_per_slice(config, problem) < problem.k
 
 
 def _few_tiles(config: Config, problem: Problem, device: Device) -> bool:
     return config["SLICE_K"] == 1 or tiles(config, problem) <= max(MOST_SLICED * device.limits.sms, MOST_TILES)
 
 
+def shared_bytes(config: Config) -> int:
+    """Bytes of the sums of a block's slices, and with a cluster of its blocks' for the bands that one adds."""
+    if config["SLICE_K"] == 1:
+        return 0
+    bands, of_cluster = config["BM"] // BAND, config["CLUSTER_K"]
+    met = -(-bands // of_cluster) * of_cluster if of_cluster > 1 else 0
+    return (config["SLICE_K"] * bands + met) * BAND * config["BN"] * FLOAT_BYTES
+
+
 def _sums_fit(config: Config, _: Problem, __: Device) -> bool:
-    return config["SLICE_K"] == 1 or config["SLICE_K"] * config["BM"] * config["BN"] * FLOAT_BYTES <= STATIC_SHARED
+    return shared_bytes(config) <= STATIC_SHARED
 
 
 def _rows_fill(config: Config, problem: Problem, _: Device) -> bool:
@@ -113,7 +136,7 @@ def _realigned(config: Config, problem: Problem, _: Device) -> bool:
 def most_k(config: Config, problem: Problem) -> int:
     """The most of k that a problem of a class may have: of one pass, or of some passes of each slice."""
     most = pass_k(config, problem)
-    return most if config["SLICE_K"] == 1 else most * config["SLICE_K"] * MOST_PASSES
+    return most if config["SLICE_K"] == 1 else most * slices(config) * MOST_PASSES
 
 
 def _counted(config: Config, problem: Problem, _: Device) -> bool:
@@ -128,6 +151,7 @@ SPACE: Final = Space(
         "TN": (2, 4, 8),
         "WARPS": (1, 2, 4, 8, 16),
         "SLICE_K": (1, 2, 4, 8, 16),
+        "CLUSTER_K": (1, 2, 4, 8),
         "REALIGN": (0, 1, 2, 3, 4, 5, 6, 7),
     },
     rules={
@@ -135,7 +159,8 @@ SPACE: Final = Space(
         "half of a tile's columns or more past the edge": _columns_fill,
         "more than 2^31 - 1 tiles": _counted,
         "slices of k that are not a warp's each": _sliced,
-        "more than one slice of k that is empty": _slices_have_k,
+        "clusters before sm_90, without slices, or of more blocks than two for each SM": _clustered,
+        "slices of k, an eighth of which and more than one are empty": _slices_have_k,
         "slices of k, where tiles fill the SMs several times": _few_tiles,
         "less of k than there is": _all_of_k,
         "half of a tile's k or 32 or more past the end": _k_fills,
@@ -159,11 +184,18 @@ SPACE: Final = Space(
             "REALIGN",
         ),
         "slices of k that are not a warp's each": ("WARPS", "SLICE_K"),
-        "more than one slice of k that is empty": ("SLICE_K",),
+        "clusters before sm_90, without slices, or of more blocks than two for each SM": (
+            "BM",
+            "BN",
+            "WARPS",
+            "SLICE_K",
+            "CLUSTER_K",
+        ),
+        "slices of k, an eighth of which and more than one are empty": ("SLICE_K", "CLUSTER_K"),
         "slices of k, where tiles fill the SMs several times": ("BM", "BN", "SLICE_K"),
-        "less of k than there is": ("BK", "SLICE_K", "REALIGN"),
-        "half of a tile's k or 32 or more past the end": ("BK", "SLICE_K", "REALIGN"),
-        "sums of more slices than fit in shared memory": ("BM", "BN", "SLICE_K"),
+        "less of k than there is": ("BK", "SLICE_K", "CLUSTER_K", "REALIGN"),
+        "half of a tile's k or 32 or more past the end": ("BK", "SLICE_K", "CLUSTER_K", "REALIGN"),
+        "sums of more slices than fit in shared memory": ("BM", "BN", "SLICE_K", "CLUSTER_K"),
         "other matrices in aligned words than those whose rows start anywhere": ("REALIGN",),
         "more threads a block than the device allows": ("WARPS",),
     },

@@ -11,7 +11,7 @@ import pytest
 
 from app.worker.serving.launch_class import sample
 from kernels.direct_tensor import DIRECT_TENSOR
-from kernels.direct_tensor.plan import passes, tiles
+from kernels.direct_tensor.plan import passes, slices, tiles
 from kernels.direct_tensor.space import MOST_PASSES, SPACE, most_k
 from kernels.problem import Problem
 from kernels.space import Config
@@ -28,8 +28,8 @@ TALL = Problem(262_144, 16, 32, dtype="bfloat16")
 TF32 = Problem(99, 101, 27, precision="tf32")
 
 
-def tile(*values: int, slices: int = 1, realign: int = 0) -> Config:
-    return SPACE.config(dict(zip(SPACE.parameters, (*values, slices, realign), strict=True)))
+def tile(*values: int, slices: int = 1, blocks: int = 1, realign: int = 0) -> Config:
+    return SPACE.config(dict(zip(SPACE.parameters, (*values, slices, blocks, realign), strict=True)))
 
 
 def test_a_warp_has_a_tile_and_a_block_several() -> None:
@@ -113,6 +113,31 @@ def test_slices_of_k_are_a_blocks_warps_and_multiply_in_passes() -> None:
     assert str(SPACE.refusal(tile(16, 8, 128, 2, 16, slices=16), problem, H200)).startswith("half of a tile's k")
 
 
+def test_a_clusters_blocks_have_slices_of_the_same_tile() -> None:
+    problem = Problem(76, 9, 6654, dtype="float16")
+    config = tile(16, 8, 64, 2, 16, slices=16, blocks=8, realign=7)
+    launch = DIRECT_TENSOR.launch(config, problem, H200)
+    assert (launch.grid, launch.block, launch.cluster, launch.scalars) == (5 * 2 * 8, (512, 1), 8, (10, 1, 56))
+    assert passes(config, problem) == 1
+    for values, blocks, shape, device in (
+        ((16, 8, 64, 2, 16, 16), 8, problem, replace(H200, architecture="sm_80")),
+        ((16, 8, 64, 2, 16, 16), 8, replace(problem, m=400), H200),
+        ((16, 8, 128, 2, 1, 1), 2, replace(problem, k=128), H200),
+    ):
+        refused = SPACE.refusal(tile(*values[:-1], slices=values[-1], blocks=blocks), shape, device)
+        assert str(refused).startswith("clusters before sm_90")
+
+
+@pytest.mark.parametrize("shape", [(76, 9, 6654), (245, 15, 11441), (30, 20, 16384)])
+def test_untuned_a_cluster_shares_a_long_k_where_that_is_clearly_the_least_estimate(
+    shape: tuple[int, int, int],
+) -> None:
+    deep = Problem(*shape, dtype="float16")
+    assert DIRECT_TENSOR.default(deep, H200)["CLUSTER_K"] > 1
+    assert DIRECT_TENSOR.default(replace(deep, k=300), H200)["CLUSTER_K"] == 1
+    assert DIRECT_TENSOR.default(deep, replace(H200, architecture="sm_80"))["CLUSTER_K"] == 1
+
+
 def test_short_k_or_a_small_c_on_tensor_cores_from_sm_80_is_covered() -> None:
     assert DIRECT_TENSOR.covers(CUBES, H200)
     assert DIRECT_TENSOR.covers(TF32, H200)
@@ -121,8 +146,9 @@ def test_short_k_or_a_small_c_on_tensor_cores_from_sm_80_is_covered() -> None:
         (replace(TALL, k=129), False),
         (Problem(512, 512, 4096, dtype="float16"), True),
         (Problem(512, 513, 4096, dtype="float16"), False),
-        (Problem(512, 512, 4097, dtype="float16"), False),
-        (Problem(512, 512, 2049, precision="tf32"), False),
+        (Problem(512, 512, 16384, dtype="float16"), True),
+        (Problem(512, 512, 16385, dtype="float16"), False),
+        (Problem(512, 512, 8193, precision="tf32"), False),
         (replace(TALL, dtype="float32"), False),
         (replace(TF32, precision="strict"), False),
     ):
@@ -131,16 +157,16 @@ def test_short_k_or_a_small_c_on_tensor_cores_from_sm_80_is_covered() -> None:
     assert not DIRECT_TENSOR.covers(TALL, PROCESSOR)
 
 
-@pytest.mark.parametrize("sms", [132, 16])
+@pytest.mark.parametrize(("sms", "architecture"), [(132, "sm_90"), (16, "sm_90"), (132, "sm_80"), (16, "sm_80")])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_whatever_is_covered_has_a_legal_config(dtype: str, sms: int) -> None:
-    device = replace(H200, limits=replace(H200.limits, sms=sms))
+def test_whatever_is_covered_has_a_legal_config(dtype: str, sms: int, architecture: str) -> None:
+    device = replace(H200, architecture=architecture, limits=replace(H200.limits, sms=sms))
     dice = np.random.default_rng(11)
     for _ in range(100):
         m, n, batch = (round(2 ** dice.uniform(0, most)) for most in (14, 14, 6))
         precision = "tf32" if dtype == "float32" else "strict"
         problem = Problem(
-            m, n, round(2 ** dice.uniform(0, 12)), batch, dtype, precision, trans_a=bool(dice.integers(2))
+            m, n, round(2 ** dice.uniform(0, 14)), batch, dtype, precision, trans_a=bool(dice.integers(2))
         )
         if DIRECT_TENSOR.covers(problem, device):
             assert SPACE.refusal(DIRECT_TENSOR.default(problem, device), problem, device) is None, problem
@@ -178,6 +204,14 @@ SLICED = [
     pytest.param("float32", (16, 16, 32, 4, 8), 0, 3, (33, 20, 700), 1, 4, id="sliced-tf32-passes"),
     pytest.param("float32", (32, 8, 64, 2, 2), 4, 0, (40, 7, 127), 3, 0, id="sliced-tf32-realigned-c"),
 ]
+# The blocks of a cluster: more and fewer than bands of C, with as many slices of k as warps each, and empty ones.
+CLUSTERED = [
+    pytest.param(8, "float16", (16, 8, 48, 2, 4), 0, 0, (20, 9, 1321), 1, 0, id="clustered-float16-nn"),
+    pytest.param(4, "bfloat16", (64, 16, 48, 4, 2), 7, 1, (67, 35, 317), 2, 2, id="clustered-bfloat16-realigned-nt"),
+    pytest.param(2, "float16", (32, 16, 32, 4, 4), 4, 2, (33, 17, 377), 1, 0, id="clustered-float16-realigned-c-tn"),
+    pytest.param(2, "float32", (16, 16, 32, 4, 4), 0, 3, (33, 20, 700), 1, 4, id="clustered-tf32-passes-tt"),
+    pytest.param(8, "float32", (32, 8, 16, 2, 2), 4, 0, (40, 7, 255), 2, 0, id="clustered-tf32-realigned-c"),
+]
 
 
 @pytest.mark.rotating
@@ -189,8 +223,31 @@ def test_products_of_integers_are_exact(
     trans_a, trans_b = TRANSPOSITIONS[turned]
     precision = "tf32" if dtype == "float32" else "strict"
     problem = Problem(*shape, batch, dtype, precision, trans_a=trans_a, trans_b=trans_b)
-    slices = values[-1] if shape[-1] > 101 else 1
-    launch = DIRECT_TENSOR.launch(tile(*values, slices=slices, realign=realign), problem, H200)
+    sliced = values[-1] if shape[-1] > 101 else 1
+    expect_exact(tile(*values, slices=sliced, realign=realign), problem, shift)
+
+
+@pytest.mark.rotating
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize(("blocks", "dtype", "values", "realign", "turned", "shape", "batch", "shift"), CLUSTERED)
+def test_sums_of_a_clusters_blocks_meet(
+    blocks: int,
+    dtype: str,
+    values: tuple[int, ...],
+    realign: int,
+    turned: int,
+    shape: tuple[int, int, int],
+    batch: int,
+    shift: int,
+) -> None:
+    trans_a, trans_b = TRANSPOSITIONS[turned]
+    precision = "tf32" if dtype == "float32" else "strict"
+    problem = Problem(*shape, batch, dtype, precision, trans_a=trans_a, trans_b=trans_b)
+    expect_exact(tile(*values, slices=values[-1], blocks=blocks, realign=realign), problem, shift)
+
+
+def expect_exact(config: Config, problem: Problem, shift: int) -> None:
+    launch = DIRECT_TENSOR.launch(config, problem, H200)
     a, b = operands(problem, np.random.default_rng(11), integers=True)
     c, _ = interpreter.interpreted(launch, a, b, H200, shift)
     assert np.array_equal(c, rounded(problem, a, b))
@@ -198,11 +255,18 @@ def test_products_of_integers_are_exact(
 
 @pytest.mark.rotating
 @pytest.mark.parametrize(
-    "values", [(32, 32, 32, 8, 2, 1, 0), (32, 32, 32, 8, 2, 1, 7), (16, 16, 32, 4, 2, 2, 7), (16, 8, 16, 2, 4, 4, 0)]
+    "values",
+    [
+        (32, 32, 32, 8, 2, 1, 1, 0),
+        (32, 32, 32, 8, 2, 1, 1, 7),
+        (16, 16, 32, 4, 2, 2, 1, 7),
+        (16, 8, 16, 2, 4, 4, 1, 0),
+        (16, 8, 16, 2, 2, 2, 2, 0),
+    ],
 )
 def test_what_is_verified_before_serving_has_room_for_its_k_and_is_right(values: tuple[int, ...]) -> None:
     config = SPACE.config(dict(zip(SPACE.parameters, values, strict=True)))
-    launch = DIRECT_TENSOR.launch(config, Problem(99, 101, 23 * config["SLICE_K"], dtype="float16"), H200)
+    launch = DIRECT_TENSOR.launch(config, Problem(99, 101, 23 * slices(config), dtype="float16"), H200)
     checked = sample(launch)
     assert 16 < checked.k <= most_k(config, checked)
     assert passes(config, checked) == (1 if config["SLICE_K"] == 1 else MOST_PASSES)

@@ -179,17 +179,20 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (32, 1, 0, 0, 0, 2, 64, 64, 1, 1, 1, 1, 1, 10, 1, 0),
         (32, 0, 0, 1, 0, 3, 32, 64, 1, 1, 1, 1, 2, 10, 1, 0),
     ],
-    # One band and many, either depth, one warp and eight; C alone and all matrices in aligned words; slices in passes.
+    # One band and many, either depth, one warp and eight; C alone and all matrices in aligned words; slices in passes;
+    # blocks of a cluster.
     "direct_tensor": [
-        (16, 8, 16, 2, 1, 1, 0),
-        (16, 16, 16, 4, 8, 1, 0),
-        (32, 32, 32, 8, 4, 1, 0),
-        (64, 64, 32, 8, 8, 1, 0),
-        (64, 16, 32, 2, 2, 1, 0),
-        (32, 32, 32, 8, 4, 1, 4),
-        (32, 64, 48, 8, 2, 1, 7),
-        (16, 32, 32, 8, 8, 8, 0),
-        (32, 16, 64, 4, 4, 4, 7),
+        (16, 8, 16, 2, 1, 1, 1, 0),
+        (16, 16, 16, 4, 8, 1, 1, 0),
+        (32, 32, 32, 8, 4, 1, 1, 0),
+        (64, 64, 32, 8, 8, 1, 1, 0),
+        (64, 16, 32, 2, 2, 1, 1, 0),
+        (32, 32, 32, 8, 4, 1, 1, 4),
+        (32, 64, 48, 8, 2, 1, 1, 7),
+        (16, 32, 32, 8, 8, 8, 1, 0),
+        (32, 16, 64, 4, 4, 4, 1, 7),
+        (16, 8, 64, 2, 4, 4, 8, 0),
+        (32, 16, 64, 4, 4, 4, 2, 7),
     ],
     # One tile a block and several, groups of their rows, stages, slices of a block's warps and of a cluster's blocks.
     "direct_double": [
