@@ -2,14 +2,16 @@
 #define SLICE_THREADS (BM / TM * (BN / TN))
 #define THREADS (SLICE_K * SLICE_THREADS)
 // On sm_90 as many warps on an SM as fit with the registers that a thread's accumulators want
-// beside others: a few more for an epilogue would cost each SM sub-partition a warp. Before and
-// after sm_90 some tiles would spill. Of stream-K's blocks as many run as there are.
+// beside others: a few more for an epilogue would cost each SM sub-partition a warp. Elsewhere some
+// tiles would spill then; but those that copy more of both operands, by 4 or 8 bytes, spill if the
+// compiler keeps all of their addresses. Of stream-K's blocks as many run as there are.
 #define ACCUMULATORS (TM * TN)
 #define WARPS_ON_SM \
     (ACCUMULATORS <= 16 ? 20 : ACCUMULATORS <= 32 ? 16 : ACCUMULATORS <= 64 ? 12 : 8)
-#define IS_SM_90 (__CUDA_ARCH__ == 900)
+#define IS_NARROW (CP_SIZE_A < 16 && CP_SIZE_B < 16 && TN < 16 && BK > 8)
+#define IS_BOUNDED (!STREAM_K_SMS && (__CUDA_ARCH__ == 900 || IS_NARROW))
 #define LEAST_BLOCKS \
-    (STREAM_K_SMS || !IS_SM_90 ? MIN_BLOCKS : LARGER(MIN_BLOCKS, WARPS_ON_SM * 32 / THREADS))
+    (IS_BOUNDED ? LARGER(MIN_BLOCKS, WARPS_ON_SM * 32 / THREADS) : MIN_BLOCKS)
 #define PACKS_M (TM / WIDE)
 #define PACKS_N (TN / WIDE)
 #define ACC PACK(WIDE)

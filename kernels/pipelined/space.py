@@ -69,7 +69,7 @@ def _addresses_fit(config: Config, problem: Problem, device: Device) -> bool:
     # NVRTC keeps more addresses in registers for what came after Hopper.
     large = 2 * config["TM"] * config["TN"] >= register_limit(config, device) or device.capability > HOPPER
     if config["PACK_MN"] or not problem.trans_b:
-        return not large or of_a + of_b < BITS
+        return not (large or device.capability < HOPPER) or of_a + of_b < BITS
     return max(of_a, of_b) <= _most_copies(config) and (not large or of_a <= FEW)
 
 
