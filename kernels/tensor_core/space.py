@@ -10,7 +10,16 @@ from kernels.device import Device
 from kernels.launch import COUNTERS
 from kernels.packing import A, B, operands_to_realign, ragged
 from kernels.problem import Problem
-from kernels.rules import WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits, warps_divide
+from kernels.rules import (
+    VECTOR_BYTES,
+    WARP,
+    blocks,
+    blocks_fit,
+    bound_binds,
+    registers_fit,
+    shared_fits,
+    warps_divide,
+)
 from kernels.space import Config, Rule, Space
 from kernels.split_k import (
     PARTIALS_BYTES,
@@ -50,6 +59,11 @@ SHORT: Final = 16
 LARGE_AREA: Final = 128 * 64
 # Bytes of k in shared memory, of large tiles and small ones: less leaves too little on its way, more is not needed.
 LEAST_DEEP, MOST_DEEP, MOST_DEEP_SMALL = 128, 512, 1024
+# Sums of a warp that leave no registers for fragments ahead where compilers keep more addresses: after Hopper. Half as
+# many where both operands are copied by less than 16 bytes, or MIN_BLOCKS is more than this.
+LARGE_SUMS: Final = 64 * 64
+MOST_BLOCKS_AHEAD: Final = 2
+HOPPER: Final = 90
 
 
 def _not_beyond(config: Config, problem: Problem, _: Device) -> bool:
@@ -94,6 +108,14 @@ def _steps_whole(config: Config, problem: Problem, _: Device) -> bool:
 
 def _steps_alternate(config: Config, problem: Problem, _: Device) -> bool:
     return not config["AHEAD"] or k_steps(config, problem) % 2 == 0
+
+
+def _ahead_fits(config: Config, _: Problem, device: Device) -> bool:
+    if not config["AHEAD"] or device.capability <= HOPPER:
+        return True
+    narrow = config["CP_SIZE_A"] < VECTOR_BYTES and config["CP_SIZE_B"] < VECTOR_BYTES
+    tight = narrow or config["MIN_BLOCKS"] > MOST_BLOCKS_AHEAD
+    return config["WM"] * config["WN"] < (LARGE_SUMS // 2 if tight else LARGE_SUMS)
 
 
 def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
@@ -182,6 +204,10 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "sliced k, where one slice keeps the SM busy or accumulators do not divide": (_teams_needed, (*_WARPS, "SLICE_K")),
     "fewer threads than keep an SM busy, or more than synchronise well": (_threads_fit, (*_WARPS, "SLICE_K")),
     "AHEAD with an odd number of mma steps in a k tile": (_steps_alternate, ("BK", "SLICE_K", "AHEAD")),
+    "AHEAD after Hopper with warps' tiles of 64 x 64, or half of that and narrow copies or three blocks on an SM": (
+        _ahead_fits,
+        ("WM", "WN", "AHEAD", "MIN_BLOCKS", *_CP_SIZES),
+    ),
     "more copies a thread and k tile than a word has bits": (
         _copies_counted,
         (*_WARPS, "BK", "SLICE_K", *_RAGGED, *_CP_SIZES),

@@ -341,10 +341,10 @@ def test_defaults_and_what_the_rules_leave_spill_nothing(architecture: str, tmp_
         (Problem(3355, 2, 6293, dtype="bfloat16"), "gemv"),
         (Problem(3355, 3, 6293, dtype="bfloat16"), "hopper"),
         (Problem(1, 4096, 4096, dtype="float16"), "gemv"),
-        (Problem(13, 39, 2053, dtype="bfloat16"), "tensor_core"),
+        (Problem(13, 39, 2053, dtype="bfloat16"), "direct_tensor"),
     ],
 )
-def test_untuned_halves_are_gemvs_where_c_is_very_thin_and_else_tensor_cores(problem: Problem, first: str) -> None:
+def test_untuned_halves_are_gemvs_where_c_is_very_thin_and_else_on_tensor_cores(problem: Problem, first: str) -> None:
     device = replace(H200, limits=replace(H200.limits, tensor_float16=989e12, tensor_bfloat16=989e12))
     assert next(untuned(problem, device)).name == first
 
