@@ -104,7 +104,8 @@ INNER void pairs_of(Pair (&pairs)[MMAS_N], const ACC *acc, const int low)
 #include "meet.h"
 
 // The last block's last warps may have no tile.
-extern "C" __global__ CLUSTER_DIMS __launch_bounds__(32 * WARPS) void
+KERNEL(32 * WARPS, 1)
+CLUSTER_DIMS
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX tiles,
        const INDEX batches, const INDEX k_per_slice)

@@ -1,6 +1,6 @@
 // Slices of k meet: a block's warps write their sums to its shared memory, and each adds those of
-// some bands of eight rows, in the slices' order. Of a cluster's blocks each then adds some bands of
-// all blocks, which these write to its shared memory (PTX ISA, "mapa").
+// some bands of eight rows, in the slices' order. Of a cluster's blocks each then adds some bands
+// of all blocks, which these write to its shared memory (PTX ISA, "mapa").
 #if SLICE_K > 1
 #define BANDS (BM / 8)
 // Bands of all blocks that one of a cluster adds.
