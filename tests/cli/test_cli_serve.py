@@ -109,6 +109,7 @@ def test_a_port_that_the_system_chose_is_shared_with_nobody() -> None:
             other.bind(listener.getsockname())
 
 
+@pytest.mark.rotating
 def test_a_port_that_the_system_chose_is_free_once_the_service_has_ended(tmp_path: Path) -> None:
     with started(tmp_path, devices="none") as service:
         port = int(service.url.rpartition(":")[2])

@@ -100,6 +100,7 @@ def assert_launched(log: list[str], expected: QueuedLaunches) -> None:
         assert all(number == ("map" if isinstance(value, QueuedMap) else str(value)) for number, value in given)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.skipif(which("gcc") is None, reason="there is no gcc")
 @pytest.mark.parametrize("kernel", PROBLEMS)
 @pytest.mark.parametrize(("turns", "refused"), [(2, "NONE"), (16, "NONE"), *((16, why) for why in REFUSALS)])

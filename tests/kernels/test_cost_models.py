@@ -78,7 +78,7 @@ def test_estimates_are_near_the_times(name: str) -> None:
 def test_a_search_begins_with_legal_configs_of_ascending_estimates(name: str) -> None:
     kernel = CATALOGUE[name]
     assert kernel.seeds is not None
-    problems = list(times()[name])[::20]
+    problems = list(times()[name])[::40]
     for problem in problems:
         seeds = kernel.seeds(problem, H200)
         assert all(kernel.space.refusal(config, problem, H200) is None for config in seeds), problem.key
@@ -89,7 +89,7 @@ def test_a_search_begins_with_legal_configs_of_ascending_estimates(name: str) ->
 
 
 def test_a_fit_finds_the_constants_by_which_times_were_made() -> None:
-    model, asked = Model("direct_tensor", H200), dict(list(times()["direct_tensor"].items())[::8])
+    model, asked = Model("direct_tensor", H200), dict(list(times()["direct_tensor"].items())[::16])
     real = model.constants()
     with model.changed(real + np.where(np.arange(len(real)) % 2, 0.3, -0.3)):
         found = {

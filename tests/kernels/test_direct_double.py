@@ -103,6 +103,7 @@ def test_short_k_or_a_small_c_in_float64_on_tensor_cores_is_covered() -> None:
     assert not DIRECT_DOUBLE.covers(SHORT_K, PROCESSOR)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("device", [H200, A100, replace(H200, limits=replace(H200.limits, sms=16))])
 def test_whatever_is_covered_has_a_legal_config(device: Device) -> None:
     dice = np.random.default_rng(11)

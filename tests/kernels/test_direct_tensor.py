@@ -157,6 +157,7 @@ def test_short_k_or_a_small_c_on_tensor_cores_from_sm_80_is_covered() -> None:
     assert not DIRECT_TENSOR.covers(TALL, PROCESSOR)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("sms", "architecture"), [(132, "sm_90"), (16, "sm_90"), (132, "sm_80"), (16, "sm_80")])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_whatever_is_covered_has_a_legal_config(dtype: str, sms: int, architecture: str) -> None:

@@ -70,6 +70,8 @@ def test_half_operands_are_multiplied_in_any_order(turned: tuple[bool, bool], sw
     expect_exact(Problem(72, 88, 136, dtype="bfloat16", **orders(turned)), **own)
 
 
+@pytest.mark.rotating
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("kind", [HALF, TF32], ids=["bfloat16", "tf32"])
 @pytest.mark.parametrize("swap", [0, 1], ids=["upright", "swapped"])
 @pytest.mark.parametrize("columns", [72, 136, 168])
@@ -79,6 +81,8 @@ def test_threads_store_the_columns_that_are_fewer_than_a_box_has(columns: int, s
     expect_exact(Problem(200, 240, 72, trans_b=True, **kind), BLOCKS=2, **own)
 
 
+@pytest.mark.rotating
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", [HALF, TF32], ids=["bfloat16", "tf32"])
 @pytest.mark.parametrize("own", [{"BN": 48}, UPSIDE | {"BM": 48}], ids=["upright", "swapped"])
 @pytest.mark.parametrize("n", [90, 91])

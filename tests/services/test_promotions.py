@@ -74,6 +74,7 @@ def device(service: Service) -> Device:
     return service.fleet.unit().device
 
 
+@pytest.mark.rotating
 def test_bests_that_come_one_by_one_tell_what_all_at_once_do(
     service: Service, device: Device, dice: random.Random
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_promotion_reads_what_concerns_it_alone(service: Service, dice: random
     assert {one.problem for one in read[2]} == {again.problem}, "its config has won before"
 
 
+@pytest.mark.rotating
 def test_who_shares_a_store_answers_what_is_promoted_before_it_has_learned_from_it(
     service: Service, dice: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -288,6 +288,7 @@ def test_copies_of_matrices_give_way_to_buffers_that_are_used_again() -> None:
     assert walks.walked(Problem(32768, 32768, 32768)).in_use == first
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("_round", range(10))
 def test_no_product_takes_more_memory_for_what_was_before_it(_round: int) -> None:
     seed = secrets.randbits(32)

@@ -57,6 +57,8 @@ def counted_sums(held: Any, link: Any) -> int:
     return int(backend.sums)
 
 
+@pytest.mark.rotating
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("trans_a", "trans_b"), [(False, False), (True, False), (True, True)])
 def test_tiles_whose_panels_come_in_slices_of_k_are_right(

@@ -41,6 +41,7 @@ def test_no_seed_breaks_what_is_promised(what: str, count: int) -> None:
     assert tally.runs == count
 
 
+@pytest.mark.rotating
 def test_simulated_jobs_tune_and_multiply() -> None:
     """Runs in which none succeeds hold whatever is promised of those that do."""
     outcomes = runs("jobs", range(6)).outcomes

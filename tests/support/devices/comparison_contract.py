@@ -62,6 +62,7 @@ class Comparisons:
         assert isinstance(found, DeviceReference)
         return found
 
+    @pytest.mark.drawn(8)
     @crossed(dtype=list(ITEMSIZE), shape=SHAPES, layout=LAYOUTS)
     def test_errors_are_those_that_the_host_finds(
         self, held: WorkerContext, link: WorkerLink, dtype: str, shape: tuple[int, int, int, int], layout: str

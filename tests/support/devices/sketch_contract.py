@@ -95,6 +95,7 @@ class Sketches:
         monkeypatch.setattr(device_sketch, "_SMALL", float("inf"))
         return OnDevice(WorkerContext(backend, memoryview(b"")))
 
+    @pytest.mark.drawn(6)
     @pytest.mark.parametrize(("dtype", "trans_a", "trans_b"), list(product(ITEMSIZE, (False, True), (False, True))))
     def test_a_sketch_is_numpys(self, device: OnDevice, dtype: str, trans_a: bool, trans_b: bool) -> None:
         for m, n, k, batch in ((700, 261, 515, 1), (1, 3, 5, 4), (33, 129, 257, 3)):
@@ -128,6 +129,7 @@ class Sketches:
             assert found.residual <= found.bound
             assert (found.rounds, found.unchecked) == (VECTORS, 0)
 
+    @pytest.mark.drawn(3)
     @pytest.mark.parametrize("kind", HARD)
     def test_operands_that_are_hard_to_sum_pass(self, device: OnDevice, kind: str) -> None:
         rng, problem = np.random.default_rng(5), Problem(40, 60, 700)
