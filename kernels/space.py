@@ -101,11 +101,12 @@ class Space:
         return self.sifted(problem, device)[0]
 
     def sifted(self, problem: Problem, device: Device) -> tuple[list[Config], dict[str, int]]:
-        """The legal configs, and the number that each rule refuses; rules apply in the order of `reads`.
+        """The legal configs in the space's order, and the number that each rule refuses.
 
-        Configs are built a parameter at a time, and a refused prefix is not extended. Of the rules that can be applied
-        then, those that can be asked least come first, and the first one before prefixes are extended. A rule is
-        evaluated once for all configs that agree in the parameters it reads.
+        Configs are built a parameter at a time, and a refused prefix is not extended: it counts for the rule that was
+        evaluated first. Rules apply at the last parameter that they read; of several, the one with the fewest
+        combinations of values to evaluate is first. A rule is evaluated once for all configs that agree in what it
+        reads.
         """
         found, chosen, waiting = list[Items]([()]), list[str](), dict(self.rules)
         refused, endings = dict.fromkeys(self.rules, 0), len(self)
@@ -150,7 +151,7 @@ class Space:
         return [place for place, name in enumerate(chosen) if name in read]
 
     def _combinations(self, reason: str) -> int:
-        """How often a rule may have to be evaluated: what its parameters can be, taken together."""
+        """The combinations of values of the parameters that a rule reads: its evaluations at most."""
         return prod(len(self.parameters[name]) for name in self.reads.get(reason, self.parameters))
 
 

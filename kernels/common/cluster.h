@@ -6,6 +6,22 @@
 #define CLUSTER_DIMS
 #endif
 
+// Arrives at the cluster's barrier and does not wait: says that this block is there, to whose
+// shared memory others may write once they have waited.
+INNER void cluster_arrive()
+{
+#if CLUSTER_SIZE > 1
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
+}
+
+INNER void cluster_wait()
+{
+#if CLUSTER_SIZE > 1
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
 // Barrier of all threads of the cluster, with release and acquire.
 INNER void cluster_sync()
 {

@@ -57,7 +57,7 @@
 #include "cluster.h"
 #include "fragments.h"
 #include "store_tile.h"
-#include "meet.h"
+#include "reduce.h"
 typedef Fragments<BM / 8, !TRANS_A> FragmentsA;
 typedef Fragments<BN / 8, TRANS_B> FragmentsB;
 
@@ -97,7 +97,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
 {
     const unsigned warp = threadIdx.x / 32, block = cta_rank_in_cluster(),
                    slice = block * SLICE_K + warp % SLICE_K;
-    begin_meeting();
+    cluster_arrive();
     const unsigned tile = blockIdx.x / CLUSTER_K * TEAMS + warp / SLICE_K, high = tile / GROUP_M;
     const unsigned across = ((unsigned)n + BN - 1) / BN,
                    down = ((unsigned)m + BM * GROUP_M - 1) / (BM * GROUP_M);

@@ -38,7 +38,7 @@ ROW_STORE_CLOCKS: Final = 2.58
 PASS_CLOCKS: Final = 616
 JOIN_CLOCKS: Final = 424
 SUM_CLOCKS: Final = 14.5
-# The same for a cluster's blocks, which nobody has timed here: as of direct_double's.
+# The same for a cluster's blocks: direct_double's, since nobody has timed these.
 CLUSTER_CLOCKS: Final = 758
 # Clocks of an SM until a block is there, and each of its warps; and for each block of the first on all SMs.
 BLOCK_CLOCKS: Final = 9.65
@@ -108,11 +108,11 @@ def _waits(config: Config, problem: Problem, reads: tuple[_Reads, _Reads], write
     share = -(-bm // BAND // of_block) * BAND / bm
     stores = WAIT_STAGED * bm / BAND if writes.by_rows else WAIT_STORE * writes.stores * (not writes.single)
     joined = JOIN_CLOCKS + SUM_CLOCKS * of_block * share * bm * config["BN"] / (WARP * OWN) if of_block > 1 else 0
-    return times * loads + (times - 1) * PASS_CLOCKS + share * stores + joined + _clustered(config)
+    return times * loads + (times - 1) * PASS_CLOCKS + share * stores + joined + _cluster_clocks(config)
 
 
-def _clustered(config: Config) -> float:
-    """Clocks in which a cluster's blocks meet, and a warp adds what all of them have of a band."""
+def _cluster_clocks(config: Config) -> float:
+    """Clocks of a cluster's barriers, and in which a warp adds what all of its blocks have of a band."""
     blocks = config["CLUSTER_K"]
     return CLUSTER_CLOCKS + SUM_CLOCKS * blocks * BAND * config["BN"] / (WARP * OWN) if blocks > 1 else 0
 

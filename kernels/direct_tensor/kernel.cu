@@ -1,7 +1,7 @@
 // C on tensor cores where k is short, or C small: both operands are loaded from global memory
 // straight into the fragments of mma.sync. Each warp has a tile of C with all of its k in flight at
-// once, and no barrier; or a slice of k, in passes. Slices meet once: a block's in its shared
-// memory, those of a cluster's blocks in each other's.
+// once, and no barrier; or a slice of k, in passes. Slices are added up once: a block's in its
+// shared memory, those of a cluster's blocks in each other's.
 //
 // BM         rows of a warp's tile of C
 // BN         columns of it
@@ -101,7 +101,7 @@ INNER void pairs_of(Pair (&pairs)[MMAS_N], const ACC *acc, const int low)
         pairs[j] = {acc[j].element[low * 2], acc[j].element[low * 2 + 1]};
     }
 }
-#include "meet.h"
+#include "reduce.h"
 
 // The last block's last warps may have no tile.
 KERNEL(32 * WARPS, 1)
@@ -113,7 +113,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     const unsigned across = (unsigned)((n + BN - 1) / BN), down = (unsigned)((m + BM - 1) / BM);
     const unsigned warp = THREAD_X / 32, block = cta_rank_in_cluster(),
                    slice = block * SLICE_K + warp % SLICE_K;
-    begin_meeting();
+    cluster_arrive();
     const unsigned tile = (unsigned)BLOCK / CLUSTER_K * (WARPS / SLICE_K) + warp / SLICE_K;
     if (tile >= tiles) {
         return;

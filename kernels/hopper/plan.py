@@ -85,12 +85,12 @@ def tile_operands(config: Config, problem: Problem) -> tuple[TileOperand, TileOp
 
 
 def lhs_tile(config: Config, problem: Problem) -> tuple[int, int]:
-    """The LHS's rows in a tile, and all of them: what is asked of most configs of a space."""
+    """Rows of a tile and rows of the LHS, without the records of tile_operands: rules ask it of most configs."""
     return (config["BN"], problem.n) if config["SWAP_AB"] else (config["BM"], problem.m)
 
 
 def rhs_tile(config: Config, problem: Problem) -> tuple[int, int]:
-    """The RHS's columns in a tile, and all of them."""
+    """Columns of a tile and columns of the RHS."""
     return (config["BM"], problem.m) if config["SWAP_AB"] else (config["BN"], problem.n)
 
 

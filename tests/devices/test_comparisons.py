@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -18,33 +16,15 @@ from app.worker.measuring.fixture import reference_of
 from kernels.comparison import compare, norms, widen
 from kernels.launch import Build
 from kernels.problem import ITEMSIZE, Problem
+from tests.support.devices.auxiliary_builds import ARCHITECTURES, expect_no_spills
 from tests.support.devices.comparison_contract import Comparisons
 from tests.support.tuning.host_device import RecordedLink
-
-
-@pytest.fixture(scope="module")
-def opencl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCLBackend]:
-    before = dict(os.environ)  # a child's own otherwise: PoCL is told where to compile by its environment
-    backend = OpenCLBackend("opencl:0", tmp_path_factory.mktemp("cache"))
-    yield backend
-    backend.close()
-    os.environ.clear()
-    os.environ |= before
 
 
 class TestOpenCL(Comparisons):
     @pytest.fixture
     def backend(self, opencl: OpenCLBackend) -> Backend:
         return opencl
-
-
-@pytest.fixture(scope="module")
-def gpu(driver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    del driver
-    cuda = pytest.importorskip("app.devices.cuda")
-    backend: Backend = cuda.CudaBackend("cuda:0", tmp_path_factory.mktemp("cache"))
-    yield backend
-    backend.close()
 
 
 @pytest.mark.cuda
@@ -63,20 +43,16 @@ class TestCuda(Comparisons):
         assert isinstance(reference_of(held, link, problem, *operands(problem, 1), 1), DeviceReference)
 
 
-def builds() -> dict[str, Build]:
+def builds() -> list[Build]:
     found = []
     for dtype in ITEMSIZE:
         for turned in (False, True):
             problem = Problem(100, 200, 300, 2, dtype, trans_a=turned)
             found += [widen(problem, "a").build, norms(problem, "a").build, compare(problem).build]
-    return {f"{each.name} {' '.join(name for name, value in each.macros if value == '1')}": each for each in found}
+    return found
 
 
 @pytest.mark.drawn(2)
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_their_kernels_compile_for_every_architecture_without_spilling(architecture: str, tmp_path: Path) -> None:
-    cuda = pytest.importorskip("app.devices.cuda")
-    for name, build in builds().items():
-        cubin = cuda.compile_cubin(build, architecture, tmp_path)
-        assert cubin.registers is not None, name
-        assert cubin.spills == 0, name
+    expect_no_spills(builds(), architecture, tmp_path)

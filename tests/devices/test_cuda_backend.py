@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -25,14 +25,6 @@ from tests.support.devices.backend_contract import KERNELS, Contract, own, plann
 
 cuda = pytest.importorskip("app.devices.cuda")
 VENDOR_CLASSES = [("float16", "strict"), ("bfloat16", "strict"), ("float32", "tf32"), ("float32", "strict")]
-
-
-@pytest.fixture(scope="module")
-def gpu(driver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    del driver
-    backend: Backend = cuda.CudaBackend("cuda:0", tmp_path_factory.mktemp("cache"))
-    yield backend
-    backend.close()
 
 
 def rotation(backend: Backend, problem: Problem, count: int) -> list[Operands]:

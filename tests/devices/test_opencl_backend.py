@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,21 +19,6 @@ from kernels import CATALOGUE
 from kernels.problem import Problem
 from tests.support.devices import device_functions
 from tests.support.devices.backend_contract import Contract, planned
-
-
-@pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def opencl(cache_dir: Path) -> Iterator[OpenCLBackend]:
-    before = dict(os.environ)  # a child's own otherwise: PoCL is told where to compile by its environment
-    backend = OpenCLBackend("opencl:0", cache_dir)
-    yield backend
-    backend.close()
-    os.environ.clear()
-    os.environ |= before
 
 
 class TestOpenCL(Contract):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
@@ -20,6 +21,7 @@ from kernels import CATALOGUE
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200
+from tests.support.kernels.random_samples import seed
 
 ROOT: Final = Path(__file__).parent.parent.parent
 ENOUGH: Final = 8  # configs of a problem among which a pick says something
@@ -78,7 +80,9 @@ def test_estimates_are_near_the_times(name: str) -> None:
 def test_a_search_begins_with_legal_configs_of_ascending_estimates(name: str) -> None:
     kernel = CATALOGUE[name]
     assert kernel.seeds is not None
-    problems = list(times()[name])[::40]
+    print(f"TEST_SEED={seed()}")
+    known = list(times()[name])
+    problems = random.Random(seed()).sample(known, len(known) // 40 + 1)  # noqa: S311 - problems, no secrets
     for problem in problems:
         seeds = kernel.seeds(problem, H200)
         assert all(kernel.space.refusal(config, problem, H200) is None for config in seeds), problem.key

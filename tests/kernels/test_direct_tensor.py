@@ -231,7 +231,7 @@ def test_products_of_integers_are_exact(
 @pytest.mark.rotating
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(("blocks", "dtype", "values", "realign", "turned", "shape", "batch", "shift"), CLUSTERED)
-def test_sums_of_a_clusters_blocks_meet(
+def test_sums_of_a_clusters_blocks_are_added(
     blocks: int,
     dtype: str,
     values: tuple[int, ...],

@@ -19,7 +19,7 @@ from app.tuning.outcome import Accuracy, Conditions, Rejected
 from app.tuning.verify.emulation import refusal
 from app.tuning.verify.tolerance import verdict
 from app.worker.measuring.contenders import LoadedContender, OperandRotation
-from app.worker.measuring.fixture import Fixture, FixtureKey, drop_buffers, prepared
+from app.worker.measuring.fixture import Fixture, FixtureKey, drop, drop_buffers, prepared
 from app.worker.measuring.reference_kernel import reference_kernel
 from app.worker.measuring.reference_product import patience, poison
 from app.worker.measuring.trial import conditions
@@ -153,6 +153,7 @@ def _verified(
             raise
         return entrant.rejected("launch", error.message)
     if compared is None:
+        drop(held)
         return entrant.rejected("verify", "wrote outside C: over the reference product")
     found = verdict(asked, ready.reference.norms, compared.errors)
     reason = refusal(declined) if declined else found.reason or compared.outside

@@ -1,10 +1,10 @@
-// Slices of k meet: a block's warps write their sums to its shared memory, and each adds those of
-// some bands of eight rows, in the slices' order. Of a cluster's blocks each then adds some bands
-// of all blocks, which these write to its shared memory (PTX ISA, "mapa").
+// The reduction over slices of k: a block's warps write their sums to its shared memory, and each
+// adds those of some bands of eight rows, in the slices' order. Of a cluster's blocks each then
+// adds some bands of all blocks, which these write to its shared memory (PTX ISA, "mapa").
 #if SLICE_K > 1
 #define BANDS (BM / 8)
 // Bands of all blocks that one of a cluster adds.
-#define MET ((BANDS + CLUSTER_K - 1) / CLUSTER_K)
+#define OWN_BANDS ((BANDS + CLUSTER_K - 1) / CLUSTER_K)
 
 // The pairs of each lane for the columns of a band.
 typedef Pair BandSums[MMAS_N][32];
@@ -47,8 +47,8 @@ INNER void add_slices(const ACC (&acc)[MMAS_M][MMAS_N], const unsigned warp, con
     }
     BARRIER();
 #if CLUSTER_K > 1
-    __shared__ BandSums met[CLUSTER_K][MET];
-    asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); // all blocks are there
+    __shared__ BandSums of_blocks[CLUSTER_K][OWN_BANDS];
+    cluster_wait(); // all blocks are there
 #endif
     EACH(r, BANDS) {
         if (r % SLICE_K == warp) {
@@ -56,7 +56,7 @@ INNER void add_slices(const ACC (&acc)[MMAS_M][MMAS_N], const unsigned warp, con
             add_bands<SLICE_K>(pairs, sums[0] + r, BANDS);
 #if CLUSTER_K > 1
             EACH(j, MMAS_N) {
-                write_to_block(&met[block][r / CLUSTER_K][j][LANE], r % CLUSTER_K, pairs[j]);
+                write_to_block(&of_blocks[block][r / CLUSTER_K][j][LANE], r % CLUSTER_K, pairs[j]);
             }
 #else
             store(r, pairs, sums[0][r]);
@@ -65,22 +65,14 @@ INNER void add_slices(const ACC (&acc)[MMAS_M][MMAS_N], const unsigned warp, con
     }
 #if CLUSTER_K > 1
     cluster_sync();
-    EACH(i, MET) {
+    EACH(i, OWN_BANDS) {
         const int band = i * CLUSTER_K + block;
         if (i % SLICE_K == warp && band < BANDS) {
             Pair pairs[MMAS_N];
-            add_bands<CLUSTER_K>(pairs, met[0] + i, MET);
-            store(band, pairs, met[0][i]);
+            add_bands<CLUSTER_K>(pairs, of_blocks[0] + i, OWN_BANDS);
+            store(band, pairs, of_blocks[0][i]);
         }
     }
 #endif
 }
 #endif
-
-// Tells the cluster that this block is there, whose shared memory others write to later.
-INNER void begin_meeting()
-{
-#if CLUSTER_K > 1
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-#endif
-}

@@ -1,9 +1,9 @@
-// Slices of k meet: a block's warps write their sums to its shared memory, and each adds those of
-// some elements, in the slices' order. Of a cluster's blocks each then adds some elements of all
-// blocks, which these write to its shared memory (PTX ISA, "mapa").
+// The reduction over slices of k: a block's warps write their sums to its shared memory, and each
+// adds those of some elements, in the slices' order. Of a cluster's blocks each then adds some
+// elements of all blocks, which these write to its shared memory (PTX ISA, "mapa").
 #if SLICES > 1
 // Elements of all blocks that one of a cluster adds.
-#define MET ((ELEMENTS + CLUSTER_K - 1) / CLUSTER_K)
+#define OWN_ELEMENTS ((ELEMENTS + CLUSTER_K - 1) / CLUSTER_K)
 
 // Adds `count` sums of a lane, each `apart` lines of 32 from the one before it.
 template <int count> INNER REAL sum_of(const REAL *sums, const int apart)
@@ -33,33 +33,25 @@ INNER void add_slices(const TileOfC &to, const ACC *acc, const int warp, const i
     }
     BARRIER();
 #if CLUSTER_K > 1
-    __shared__ REAL met[TEAMS][CLUSTER_K][MET][32];
-    asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); // all blocks are there
+    __shared__ REAL of_blocks[TEAMS][CLUSTER_K][OWN_ELEMENTS][32];
+    cluster_wait(); // all blocks are there
 #endif
     for (int e = slice; e < ELEMENTS; e += SLICE_K) {
         const REAL sum = sum_of<SLICE_K>(sums[team][0][e], ELEMENTS);
 #if CLUSTER_K > 1
-        write_to_block(&met[team][block][e / CLUSTER_K][LANE], e % CLUSTER_K, sum);
+        write_to_block(&of_blocks[team][block][e / CLUSTER_K][LANE], e % CLUSTER_K, sum);
 #else
         store_element(to, e, sum);
 #endif
     }
 #if CLUSTER_K > 1
     cluster_sync();
-    for (int i = slice; i < MET; i += SLICE_K) {
+    for (int i = slice; i < OWN_ELEMENTS; i += SLICE_K) {
         const int e = i * CLUSTER_K + block;
         if (e < ELEMENTS) {
-            store_element(to, e, sum_of<CLUSTER_K>(met[team][0][i], MET));
+            store_element(to, e, sum_of<CLUSTER_K>(of_blocks[team][0][i], OWN_ELEMENTS));
         }
     }
 #endif
 }
 #endif
-
-// Tells the cluster that this block is there, whose shared memory others write to later.
-INNER void begin_meeting()
-{
-#if CLUSTER_K > 1
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-#endif
-}
