@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _repeats_failures(config: pytest.Config) -> bool:
     """Whether this run is --last-failed with failures: all of them are run, for what draws sees them alone."""
-    return bool(config.getoption("lf") and config.cache and config.cache.get("cache/lastfailed", {}))
+    return bool(config.getoption("lf", default=False) and config.cache and config.cache.get("cache/lastfailed", {}))
 
 
 def pytest_report_header() -> str:

@@ -47,8 +47,11 @@ BEGUN_CLOCKS: Final = 3.82
 # Of bandwidth, that memory has; and how often rows of C that start anywhere are stored again, if not by rows.
 OF_BANDWIDTH: Final = 2.47
 STORED_AGAIN: Final = 1.93
-# Registers beside operands and half of the sums' columns.
-ADDRESSES: Final = 40
+# Registers beside operands and sums: of any config, more with slices of k, and more where operands are realigned. Means
+# of 686 configs' as compiled for sm_90, of which one in ten has 20 more.
+ADDRESSES: Final = 20
+SLICED_REGISTERS: Final = 30
+MOVED_REGISTERS: Final = 20
 # As in fragments.h: tiles of 8 lines of A that lie among each other, and elements that a thread reads along k.
 BESIDE: Final = 4
 RUN_K: Final = (4, 8)
@@ -60,16 +63,22 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     limits, warps = device.limits, config["WARPS"]
     reads, writes = _operands(config, problem), _writes(config, problem)
     share = CLUSTERED_SMS.get(config["CLUSTER_K"], 1)
-    taken = ADDRESSES + words(config, problem) + past(config, problem) + config["BN"] // 2
-    granted = min(taken, limits.registers_per_thread)
     blocks = grid(config, problem)
-    busy, waves = turns(limits, blocks, threads(config), 0, granted, share)
+    busy, waves = turns(limits, blocks, threads(config), 0, _registers(config, problem, device), share)
     issued = warps * (WARP_CLOCKS + _issued(config, problem, reads, writes)) + BLOCK_CLOCKS
     waits = _waits(config, problem, reads, writes)
     clocks = busy * issued + waves * waits + BEGUN_CLOCKS * min(blocks, limits.sms)
     again = is_c_ragged(problem) and not config["REALIGN"] & REALIGN_C
     stored_bytes = again * problem.batch * problem.m * problem.n * problem.itemsize
     return LAUNCH + clocks / CLOCK + (problem.bytes + STORED_AGAIN * stored_bytes) / (OF_BANDWIDTH * limits.bandwidth)
+
+
+def _registers(config: Config, problem: Problem, device: Device) -> int:
+    """Registers of a thread, about: its sums are a strip's, or a whole tile's where others' are added."""
+    is_sliced, is_moved = config["SLICE_K"] > 1, config["REALIGN"] & (A | B) > 0
+    sums = (config["BM"] if is_sliced else STRIP) * config["BN"] // WARP
+    others = ADDRESSES + SLICED_REGISTERS * is_sliced + MOVED_REGISTERS * is_moved
+    return min(others + sums + words(config, problem) + past(config, problem), device.limits.registers_per_thread)
 
 
 class _Reads(NamedTuple):
