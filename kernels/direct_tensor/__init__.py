@@ -28,23 +28,13 @@ SINCE: Final = 80
 TOGETHER: Final = 4
 # An estimate up to which hopper is not the faster one, in seconds.
 SHORT_SECONDS: Final = 3.3e-6
-# Bytes of a line along k up to which the model is fitted, and how many times its estimate is counted past that and for
-# clusters, which nobody has timed.
-FITTED_BYTES: Final = 8192
-UNMEASURED: Final = 1.25
 
 
 @lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
     """The config of the least estimate, of unsliced ones of at most TOGETHER warps; else the space's first one."""
     legal = (each for each in SPACE.legal(problem, device) if each["SLICE_K"] > 1 or each["WARPS"] <= TOGETHER)
-    return min(legal, key=lambda each: _with_margin(each, problem, device), default=next(iter(SPACE)))
-
-
-def _with_margin(config: Config, problem: Problem, device: Device) -> float:
-    """Estimated seconds of a launch, with a margin where no measurement confirms the model."""
-    is_fitted = config["CLUSTER_K"] == 1 and problem.k * problem.itemsize <= FITTED_BYTES
-    return seconds(config, problem, device) * (1 if is_fitted else UNMEASURED)
+    return min(legal, key=lambda each: seconds(each, problem, device), default=next(iter(SPACE)))
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
@@ -58,8 +48,8 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
 
 
 def untuned_seconds(problem: Problem, device: Device) -> float:
-    """Estimated seconds of the default, with that margin."""
-    return _with_margin(_default(problem, device), problem, device)
+    """Estimated seconds of the default."""
+    return seconds(_default(problem, device), problem, device)
 
 
 DIRECT_TENSOR: Final = Kernel(

@@ -36,6 +36,7 @@
 #error "TRANS_B must be defined"
 #endif
 #include "dtype.h"
+#include "division.h"
 #if defined(DTYPE_FLOAT16) || defined(DTYPE_BFLOAT16)
 #define ELEMENT_BYTES 2
 #elif defined(PRECISION_TF32)
@@ -108,7 +109,8 @@ KERNEL(32 * WARPS, 1)
 CLUSTER_DIMS
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX tiles,
-       const INDEX batches, const INDEX k_per_slice)
+       const INDEX batches, const INDEX k_per_slice, const INDEX of_across, const INDEX shift_across,
+       const INDEX of_down, const INDEX shift_down)
 {
     const unsigned across = (unsigned)((n + BN - 1) / BN), down = (unsigned)((m + BM - 1) / BM);
     const unsigned warp = THREAD_X / 32, block = cta_rank_in_cluster(),
@@ -118,8 +120,9 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     if (tile >= tiles) {
         return;
     }
-    // The first loads wait for this arithmetic: no division if a product is one tile.
-    const unsigned high = across > 1 ? tile / across : tile, batch = down > 1 ? high / down : high;
+    // The first loads wait for this arithmetic.
+    const unsigned high = (unsigned)quotient(tile, of_across, shift_across),
+                   batch = (unsigned)quotient(high, of_down, shift_down);
     const INDEX row = (INDEX)(high - batch * down) * BM,
                 column = (INDEX)(tile - high * across) * BN;
     const int rows = m - row < BM ? (int)(m - row) : BM,

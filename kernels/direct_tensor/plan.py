@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.division import division_by
 from kernels.launch import Plan
 from kernels.packing import A, B
 from kernels.problem import Problem
@@ -56,5 +57,7 @@ def grid(config: Config, problem: Problem) -> int:
 
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
-    scalars = tiles(config, problem), problem.batch, k_per_slice(config, problem)
+    across, down = (-(-side // tile) for side, tile in ((problem.n, config["BN"]), (problem.m, config["BM"])))
+    sizes = tiles(config, problem), problem.batch, k_per_slice(config, problem)
+    scalars = *sizes, *division_by(across), *division_by(down)
     return Plan(grid(config, problem), (threads(config), 1), scalars=scalars, cluster=config["CLUSTER_K"])

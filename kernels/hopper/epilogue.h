@@ -10,8 +10,9 @@
 #define C_LINE (128 / C_BYTES)
 #define EPI_COLUMNS C_LINE
 #define EPI_BYTES (64 * 128)
+#define EPI_BUFFERS (TILE_M * TILE_N > SHARERS * 128 * 128 ? 1 : 2) // large tiles' stages need room
 #define PIECES_N ((TILE_N + EPI_COLUMNS - 1) / EPI_COLUMNS)
-#define BARRIERS_AT (EPILOGUE_AT + CONSUMERS * 2 * EPI_BYTES)
+#define BARRIERS_AT (EPILOGUE_AT + CONSUMERS * EPI_BUFFERS * EPI_BYTES)
 #define ARRIVALS_AT (BARRIERS_AT + STAGES * 8 * (REALIGN ? 3 : 2)) // of a tile's splits
 #define WHOLE_BOXES (TILE_N > 2 * EPI_COLUMNS || TILE_N % EPI_COLUMNS == 0)
 #define TMA_BOX_N \
@@ -118,18 +119,18 @@ INNER void store_epi_tile(STORED *c, const INDEX m, const INDEX n, const int row
 }
 
 // Stores a piece of 64 rows of accumulators from `row` on: EPI_COLUMNS columns, the s-th of them.
-// Two buffers alternate: one is written while TMA reads the other.
+// Two buffers alternate, where there are two: one is written while TMA reads the other.
 INNER void epilogue_tma_store(const TensorMap &map, STORED *c, const INDEX m, const INDEX n,
                               const WorkTile &tile, const int row, unsigned char *staging,
                               int &buffer, const int consumer, const int s, const float *acc)
 {
     unsigned char *const epi_tile = staging + buffer * EPI_BYTES;
-    buffer ^= 1;
+    buffer ^= EPI_BUFFERS - 1;
     const unsigned address = SMEM_ADDRESS(epi_tile);
     const int columns =
         TILE_N - s * EPI_COLUMNS < EPI_COLUMNS ? TILE_N - s * EPI_COLUMNS : EPI_COLUMNS;
     if (THREAD_X % 128 == 0) {
-        tma_store_wait_group_read(1);
+        tma_store_wait_group_read(EPI_BUFFERS - 1);
     }
     named_barrier_sync(CONSUMERS > 1 ? 1 + consumer : 1, 128);
     EACH(j, EPI_COLUMNS / 8) {

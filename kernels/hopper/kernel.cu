@@ -164,7 +164,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
         Mainloop mainloop;
         const INDEX pitch = (columns + 7) / 8 * 8;
         float *const partials = workspace + at_sums * 32;
-        unsigned char *const staging = smem + EPILOGUE_AT + consumer * (2 * EPI_BYTES);
+        unsigned char *const staging = smem + EPILOGUE_AT + consumer * (EPI_BUFFERS * EPI_BYTES);
         int buffer = 0;
         const int part = PINGPONG ? 0 : consumer; // of a tile
         TileScheduler scheduler(num_tiles);

@@ -13,8 +13,10 @@ from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split, reduce_step
 
 SPLIT_K_REDUCE: Final = "hopper/split_k_reduce.cu"
-# As in epilogue.h: two epilogue tiles of 64 rows of 128 bytes for each consumer; and a stage's two mbarriers.
-EPILOGUE_BYTES: Final = 2 * 64 * LINE_BYTES
+# As in epilogue.h: an epilogue tile of 64 rows of 128 bytes; and a stage's two mbarriers.
+EPILOGUE_BYTES: Final = 64 * LINE_BYTES
+# Accumulators of a thread for whose pieces a consumer has two epilogue tiles: with more, stages have the room.
+DOUBLE_BUFFERED: Final = 128
 BARRIER_BYTES: Final = 16
 COPIED_BARRIER_BYTES: Final = 8  # and the third one, if operands are realigned
 ARRIVALS_BYTES: Final = 16  # with a split's number among those that have arrived
@@ -118,7 +120,8 @@ def barrier_bytes(config: Config) -> int:
 
 def epilogue_bytes(config: Config) -> int:
     """Bytes of the consumers' epilogue tiles, and what they tell each other of splits."""
-    return config["CONSUMERS"] * EPILOGUE_BYTES + ARRIVALS_BYTES
+    buffers = 2 if config["BM"] * config["BN"] <= WARPGROUP * sharers(config) * DOUBLE_BUFFERED else 1
+    return config["CONSUMERS"] * buffers * EPILOGUE_BYTES + ARRIVALS_BYTES
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:

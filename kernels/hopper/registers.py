@@ -15,6 +15,8 @@ ByRows: TypeAlias = dict[tuple[int, int], tuple[int, ...]]
 # registers a thread, while ptxas gives one instruction at most the registers that the block started with, 128 with
 # three consumers; and by blocks on an SM, which leave 168 and 96 registers.
 MOST_ACCUMULATORS: Final = {1: 128, 2: 128, 3: 96}
+# Those of two consumers, where TMA stores C.
+MOST_OF_TWO: Final = 160
 MOST_EMULATED_ACCUMULATORS: Final = {1: 192, 2: 192, 3: 96}
 MOST_BESIDE: Final = {1: 192, 2: 96, 4: 32}
 # And beside an LHS in registers, of which 64 rows take 16, those with which the ptxas of CUDA 12.9 and of 13.0 spill
@@ -55,10 +57,11 @@ def most_accumulators(config: Config, problem: Problem) -> int:
     """Accumulators of a thread that leave registers for the rest, among it an LHS in registers."""
     consumers, blocks = config["CONSUMERS"], config["MIN_BLOCKS"]
     most = MOST_EMULATED_ACCUMULATORS if emulated(problem) else MOST_ACCUMULATORS
+    stored = MOST_OF_TWO if consumers == TOGETHER and config["TMA_STORE"] else 0
     lhs, _ = tile_operands(config, problem)
     rows = -(-lhs.tile // (WGMMA_M * sharers(config)))
     beside = MOST_BESIDE_LHS[config["TMA_STORE"]] if lhs_registers(config, problem) else {}
-    return min(most[consumers], MOST_BESIDE[blocks], *beside.get((consumers, blocks), ())[rows - 1 : rows])
+    return min(max(most[consumers], stored), MOST_BESIDE[blocks], *beside.get((consumers, blocks), ())[rows - 1 : rows])
 
 
 def is_spilled(config: Config, problem: Problem) -> bool:

@@ -23,6 +23,7 @@
 #error "TRANS_B must be defined"
 #endif
 #include "dtype.h"
+#include "division.h"
 #if defined(DTYPE_FLOAT16) || defined(DTYPE_BFLOAT16)
 #define HALVES
 #include "cvt_pack.h"
@@ -45,12 +46,6 @@ struct Place {
     INDEX row;
     int column;
 };
-
-// `of`, which is less than 2^31, over the divisor that plan.py makes multiplier and shift of.
-INNER INDEX quotient(const unsigned of, const INDEX multiplier, const INDEX shift)
-{
-    return (INDEX)((unsigned long long)of * (unsigned)multiplier >> (int)shift);
-}
 
 // Past the end of k there are zeros.
 INNER REAL element_of_a(const Product &of, const INDEX row, const int q)

@@ -15,42 +15,43 @@ from kernels.space import Config
 from kernels.split_k import k_tiles
 from kernels.stream_k import stream_k_schedule
 
-# FMAs of an SM in a clock.
+# FMAs of an SM in a clock, and its parts, of which each has its own warps.
 FMAS: Final = 128
-# Fitted, as benchmarks/kernels/fit.py does, to 4,213 times of 216 shapes on an H200: seconds of a launch, of one
+PARTS: Final = 4
+# Fitted, as benchmarks/kernels/fit.py does, to 5,139 times of 313 shapes on an H200: seconds of a launch, of one
 # that reduces and of one that packs; and the shares of memory's bandwidth that traffic seems to have.
-LAUNCH: Final = 1.65e-06
+LAUNCH: Final = 1.57e-06
 REDUCING: Final = 1.8e-06
-PACKING: Final = 2.84e-06
-OF_BANDWIDTH: Final = 1.04
-OF_BANDWIDTH_SUMS: Final = 1.46
-OF_BANDWIDTH_PACKING: Final = 0.874
+PACKING: Final = 2.72e-06
+OF_BANDWIDTH: Final = 0.971
+OF_BANDWIDTH_SUMS: Final = 1.38
+OF_BANDWIDTH_PACKING: Final = 0.789
 # Clocks of a k tile that a block waits: for copies, shared by the stages ahead, for a thread's own copies, and for each
 # FMA of a thread.
-WAIT_CLOCKS: Final = 85.5
-OWN_COPY_CLOCKS: Final = 3.16
+WAIT_CLOCKS: Final = 73.9
+OWN_COPY_CLOCKS: Final = 0.324
 FMA_CLOCKS: Final = 0.623
 # Clocks of an SM for each element of a step that a warp loads, and each of its copies; and the exponent p of the p-norm
 # of these and of products, which overlap but for the end.
-LOAD_CLOCKS: Final = 0.631
-COPY_CLOCKS: Final = 1.01
+LOAD_CLOCKS: Final = 0.637
+COPY_CLOCKS: Final = 1.26
 # Clocks of an SM in which a warp's copy of single elements of B, which are turned on their way, is issued in place of
 # products.
-TURNED_CLOCKS: Final = 1.69
+TURNED_CLOCKS: Final = 2.12
 SHARP: Final = 6
 BLUNT: Final = 1.5
 # Of memory's bandwidth, what the cache has for the blocks of all SMs.
-OF_BANDWIDTH_CACHE: Final = 0.907
+OF_BANDWIDTH_CACHE: Final = 1.02
 # Bytes of first k tiles that an SM gets in a clock.
-FILL_BYTES: Final = 60.9
+FILL_BYTES: Final = 65.7
 # Clocks of a tile before its first product and after its last one; of a warp's stores of C, for each of the lines that
 # it has open at once, in parts that are to be merged, what it takes through shared memory, and what each further slice
 # does.
-TILE_CLOCKS: Final = 963
-STORE_CLOCKS: Final = 3.91
-LINE_CLOCKS: Final = 0.814
-STAGED_CLOCKS: Final = 3.68
-SLICE_CLOCKS: Final = 4.88
+TILE_CLOCKS: Final = 1200
+STORE_CLOCKS: Final = 3.45
+LINE_CLOCKS: Final = 0.878
+STAGED_CLOCKS: Final = 3.49
+SLICE_CLOCKS: Final = 5.08
 # Columns that a thread has side by side.
 RUN: Final = 4
 # Registers beside the least that a thread has without spilling.
@@ -88,13 +89,14 @@ def _shares(config: Config, problem: Problem, device: Device) -> tuple[float, fl
 def _k_tile_clocks(config: Config, problem: Problem, found: tuple[int, int]) -> float:
     """Clocks of the busiest SM for one k tile of each of its blocks: what they issue, and what one waits."""
     busy, waves = found
-    own, steps, warps = sum(copies(config, problem)), config["BK"] / config["SLICE_K"], threads(config) / WARP
+    own, steps, warps = sum(copies(config, problem)), config["BK"] / config["SLICE_K"], threads(config) // WARP
     turned = copies(config, problem)[1] if problem.trans_b and not config["PACK_MN"] else 0
     products = config["BM"] * config["BN"] * config["BK"] / FMAS + TURNED_CLOCKS * warps * turned
+    uneven = -(-busy * warps // PARTS) * PARTS / (busy * warps)
     issued = warps * (LOAD_CLOCKS * steps * (config["TM"] + config["TN"]) + COPY_CLOCKS * own)
     waits = WAIT_CLOCKS / (config["STAGES"] - 2) + FMA_CLOCKS * steps * config["TM"] * config["TN"]
     besides = busy * issued + waves * (waits + OWN_COPY_CLOCKS * own)
-    return _overlapped(besides, busy * products)
+    return _overlapped(besides, busy * uneven * products)
 
 
 def _reading_clocks(config: Config, problem: Problem, device: Device) -> float:

@@ -19,11 +19,14 @@
 #define ACC_PACKS (TM * PACKS_N)
 #define OUT_PACKS (ACC_PACKS / SLICE_K)
 #include "smem_tile.h"
-// A warp that copies less than 16 bytes at once makes 32 copies in a line and then the next 32:
-// most addresses are constants apart.
+// Copies beside each other in a line are a power of two, that the rounds lie alike: of a side of 96
+// a third. A warp that copies less than 16 bytes at once makes at most 32 of them, and then the next
+// ones: most addresses are constants apart.
+#define POWER_OF_2(x) ((x) & -(x))
 #undef LINE_PACKS
-#define LINE_PACKS \
-    ((transpose ? 32 / (int)sizeof(REAL) : w < WIDE && side / w > 32 ? 32 : side / w))
+#define LINE_PACKS                                                            \
+    ((transpose                                  ? 32 / (int)sizeof(REAL)     \
+      : w < WIDE && POWER_OF_2(side / w) > 32 ? 32 : POWER_OF_2(side / w)))
 #include "slice_k.h"
 // A warp is LANES_M x LANES_N threads, and neighbours read neighbouring packs of A and of B: there
 // are no bank conflicts, a pack is broadcast to all who read it, and a warp's stores to C fill
@@ -48,7 +51,7 @@
 // of an element are on different banks. With stream-K the next tile's copies are in flight then.
 #define STAGED_ROW(m) \
     ((m) * WN + AMONG_BANKS(m) % 4 + AMONG_BANKS(m) / 4 * LANES_N * 4)
-#define AMONG_BANKS(m) (WN < 32 ? (m) * WN / 32 : (m))
+#define AMONG_BANKS(m) (WN % 32 == 0 ? (m) : (m) / 2)
 #define STAGED_SIZE (32 * TN + 32)
 #define STAGING_SIZE (STAGE_C ? THREADS / 32 * STAGED_SIZE : 0)
 #define STAGING_AT (STREAM_K_SMS ? STAGES_SIZE : 0)
@@ -162,7 +165,7 @@ template <int side, int transpose, int cp_size> struct TileLoader {
                                                               const int deep)
     {
 #pragma unroll 1
-        for (int i = 0; i < LOADS_PER_THREAD(side) / w; i++) {
+        for (int i = 0; ME + i * THREADS < side * BK / w; i++) {
             const int x = X_OF(ME + i * THREADS), y = Y_OF(ME + i * THREADS);
             const int inside = x < (transpose ? deep : sides) && y < (transpose ? sides : deep);
             cp_async(w, to + SMEM_AT(ME + i * THREADS), from + (y * pitch + x), inside);

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.cost_model import SECTOR_BYTES
 from kernels.launch import COUNTERS, Plan, Step
 from kernels.packing import pack_mn_major, packed_lines
 from kernels.problem import Problem
 from kernels.register_tiled.plan import shared_bytes as stages_bytes
 from kernels.register_tiled.plan import threads
-from kernels.rules import LINE_BYTES, VECTOR_BYTES, blocks
+from kernels.rules import FLOAT_BYTES, LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, reduce_step
 from kernels.stream_k import StreamKSchedule, stream_k_lines, stream_k_schedule
@@ -28,6 +29,29 @@ def copies(config: Config, problem: Problem) -> tuple[int, int]:
     depth = config["BK"] * problem.itemsize
     of_a, of_b = threads(config) * config["CP_SIZE_A"], threads(config) * config["CP_SIZE_B"]
     return config["BM"] * depth // of_a, config["BN"] * depth // of_b
+
+
+def rounds_lie_alike(config: Config, problem: Problem) -> bool:
+    """Whether in each round of copies, of either operand, a thread is as far from its first one as any other is.
+
+    TileLoader's offsets of a thread and of a round are then added.
+    """
+    turned = (not config["PACK_MN"] and not problem.trans_a), (not config["PACK_MN"] and problem.trans_b)
+    sides = zip((config["BM"], config["BN"]), (config["CP_SIZE_A"], config["CP_SIZE_B"]), turned, strict=True)
+    return all(_lie_alike(threads(config), config["BK"], *side) for side in sides)
+
+
+def _lie_alike(of_block: int, depth: int, side: int, cp_size: int, turned: bool) -> bool:
+    packs = side * FLOAT_BYTES // cp_size
+    beside = (
+        SECTOR_BYTES["cuda"] // FLOAT_BYTES
+        if turned
+        else min(packs & -packs, WARP if cp_size < VECTOR_BYTES else packs)
+    )
+    if of_block < beside:
+        return beside % of_block == 0
+    of_round, lines = of_block // beside, side if turned else depth
+    return of_block % beside == 0 and (lines % of_round == 0 or of_round % lines == 0)
 
 
 def cp_sizes(packed: int, problem: Problem) -> tuple[int, int]:

@@ -6,7 +6,16 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.packing import is_c_ragged
-from kernels.pipelined.plan import CP_SIZES, copies, cp_sizes, partials_fit, registers, shared_bytes, warps_on_sm
+from kernels.pipelined.plan import (
+    CP_SIZES,
+    copies,
+    cp_sizes,
+    partials_fit,
+    registers,
+    rounds_lie_alike,
+    shared_bytes,
+    warps_on_sm,
+)
 from kernels.problem import Problem
 from kernels.register_tiled.plan import register_limit, threads
 from kernels.register_tiled.space import HOPPER
@@ -16,6 +25,10 @@ from kernels.space import Config, Rule, Space
 from kernels.stream_k import RULES as STREAMING
 from kernels.stream_k import SMS
 
+# Powers of two, and three times as many: of a side of 37 or 90 less is past C's edge.
+SIDES: Final = (32, 48, 64, 96, 128, 192, 256)
+THREAD_SIDES: Final = (4, 8, 12, 16)
+WARP_SIDES: Final = (16, 32, 48, 64, 96, 128)
 # So many sums leave registers for the rest on sm_90 only: before and after, NVRTC spills a few. It also does so there
 # where sums are half of what registers there are; before sm_90, if one team has them all to write.
 LARGE: Final = 128
@@ -99,6 +112,15 @@ def _streamed_unpacked(config: Config, _: Problem, __: Device) -> bool:
     return config["STREAM_K_SMS"] == 0 or config["PACK_MN"] == 0 or config["TM"] * config["TN"] < 2 * SUMS
 
 
+def _rounds_whole(config: Config, problem: Problem, _: Device) -> bool:
+    of_block, depth = threads(config), config["BK"] * problem.itemsize
+    of_a, of_b = (
+        config["BM"] * depth % (of_block * config["CP_SIZE_A"]),
+        config["BN"] * depth % (of_block * config["CP_SIZE_B"]),
+    )
+    return of_a == of_b == 0
+
+
 def _copies_divide(config: Config, problem: Problem, _: Device) -> bool:
     of_a, of_b = cp_sizes(config["PACK_MN"], problem)
     return config["CP_SIZE_A"] <= of_a and config["CP_SIZE_B"] <= of_b
@@ -150,7 +172,11 @@ def _parameters() -> dict[str, tuple[int, ...]]:
 
 
 _VALUES: Final = {
-    "BM": (32, 64, 128, 256),
+    "BM": SIDES,
+    "BN": SIDES,
+    "TM": THREAD_SIDES,
+    "TN": THREAD_SIDES,
+    "WN": WARP_SIDES,
     "SLICE_K": (1, 2, 4),
     "STREAM_K_SMS": (0, *SMS),
     "CP_SIZE_A": CP_SIZES[::-1],
@@ -187,6 +213,11 @@ _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
         (*_TILE, "PACK_MN", *_CP_SIZES, "BK", "MIN_BLOCKS"),
     ),
     **{reason: (_or_streamed(reason), (*TILED.reads[reason], "STREAM_K_SMS")) for reason in _UNLESS_STREAMED},
+    "copies that do not divide evenly among the threads": (_rounds_whole, (*_TILE, *_CP_SIZES, "BK")),
+    "rounds of copies that do not lie alike": (
+        lambda config, problem, _: rounds_lie_alike(config, problem),
+        (*_TILE, "PACK_MN", *_CP_SIZES, "BK"),
+    ),
     "copies of a size that does not divide an operand's rows": (_copies_divide, ("PACK_MN", *_CP_SIZES)),
     "copies of less than the largest size that divides an operand's rows": (_copies_largest, ("PACK_MN", *_CP_SIZES)),
     "more partial sums of split k than fit in the workspace": (_split_fits, ("SPLIT_K",)),
@@ -208,6 +239,7 @@ _OTHERS: Final = {
     "a warp's tile more than twice as long as wide",
     "fewer than three stages, where copies are asynchronous",
     "packing against transposed copies of 4 bytes, where there are none",
+    "loads of 16 bytes that do not divide evenly among the threads",
 }
 _SHARED: Final = {reason: rule for reason, rule in TILED.rules.items() if reason not in _OTHERS}
 SPACE: Final = Space(

@@ -91,11 +91,11 @@ PART void store_if(const int inside, REAL *to, const REAL element)
 // which causes bank conflicts all through the main loop.
 PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc, REAL *staging)
 {
-    constexpr int lanes = WN < 32 ? WN : 32, at_once = 32 / lanes; // rows that 32 lanes store
+    constexpr int lanes = WN % 32 == 0 ? 32 : 16, at_once = 32 / lanes; // rows that 32 lanes store
     REAL *const own = staging + THREAD_X / 32 * STAGED_SIZE;
     const int lane = THREAD_X % 32, row = lane / LANES_N, column = lane % LANES_N * WIDE;
     const unsigned to = (unsigned)__cvta_generic_to_shared(own + STAGED_ROW(row) + column);
-    const REAL *const mine = own + lane;
+    const REAL *const mine = own + (lane / lanes * WN + lane % lanes);
     const int x = THREAD_COL - column + lane % lanes,
               first = THREAD_ROW - row * WIDE + lane / lanes * WIDE;
     const INDEX pitch = at_once * WIDE * n;

@@ -13,6 +13,7 @@ from app.worker.serving.launch_class import sample
 from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.direct_tensor.plan import passes, slices, tiles
 from kernels.direct_tensor.space import MOST_PASSES, SPACE, most_k
+from kernels.division import division_by
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS
@@ -35,7 +36,8 @@ def tile(*values: int, slices: int = 1, blocks: int = 1, realign: int = 0) -> Co
 def test_a_warp_has_a_tile_and_a_block_several() -> None:
     assert tiles(tile(64, 16, 32, 4, 4), replace(TALL, m=65, n=33, batch=3)) == 18
     launch = DIRECT_TENSOR.launch(tile(64, 16, 32, 4, 4), replace(TALL, m=65, n=33, batch=3), H200)
-    assert (launch.grid, launch.block, launch.scalars) == (5, (128, 1), (18, 3, 32))
+    assert (launch.grid, launch.block, launch.scalars[:3]) == (5, (128, 1), (18, 3, 32))
+    assert launch.scalars[3:] == (*division_by(3), *division_by(2))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_slices_of_k_are_a_blocks_warps_and_multiply_in_passes() -> None:
     problem = Problem(20, 136, 1037, dtype="float16", trans_a=True)
     config = tile(16, 8, 48, 2, 16, slices=16)
     launch = DIRECT_TENSOR.launch(config, problem, H200)
-    assert (launch.grid, launch.block, launch.scalars) == (2 * 17, (512, 1), (34, 1, 72))
+    assert (launch.grid, launch.block, launch.scalars[:3]) == (2 * 17, (512, 1), (34, 1, 72))
     assert passes(config, problem) == 2
     assert str(SPACE.refusal(tile(16, 8, 48, 2, 8, slices=4), problem, H200)).startswith("slices of k that are not")
     assert str(SPACE.refusal(tile(16, 8, 128, 2, 16, slices=16), problem, H200)).startswith("half of a tile's k")
@@ -117,7 +119,8 @@ def test_a_clusters_blocks_have_slices_of_the_same_tile() -> None:
     problem = Problem(76, 9, 6654, dtype="float16")
     config = tile(16, 8, 64, 2, 16, slices=16, blocks=8, realign=7)
     launch = DIRECT_TENSOR.launch(config, problem, H200)
-    assert (launch.grid, launch.block, launch.cluster, launch.scalars) == (5 * 2 * 8, (512, 1), 8, (10, 1, 56))
+    assert (launch.grid, launch.block, launch.cluster) == (5 * 2 * 8, (512, 1), 8)
+    assert launch.scalars[:3] == (10, 1, 56)
     assert passes(config, problem) == 1
     for values, blocks, shape, device in (
         ((16, 8, 64, 2, 16, 16), 8, problem, replace(H200, architecture="sm_80")),

@@ -250,7 +250,17 @@ def test_not_a_number_comes_into_its_row_and_column_alone(values: dict[str, int]
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 @pytest.mark.parametrize(
     ("columns", "consumers", "rows"),
-    [(256, 2, 128), (128, 2, 256), (176, 2, 128), (168, 1, 64), (240, 1, 64), (96, 3, 192), (112, 1, 128)],
+    [
+        (256, 2, 128),
+        (128, 2, 256),
+        (144, 2, 256),
+        (160, 2, 256),
+        (176, 2, 128),
+        (168, 1, 64),
+        (240, 1, 64),
+        (96, 3, 192),
+        (112, 1, 128),
+    ],
 )
 def test_large_tiles_are_exact(columns: int, consumers: int, rows: int, turned: tuple[bool, bool]) -> None:
     if columns % 16 and not turned[1]:

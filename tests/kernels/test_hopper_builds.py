@@ -13,8 +13,8 @@ from time import process_time
 import pytest
 
 from kernels.hopper import HOPPER
-from kernels.hopper.plan import WARPGROUP, accumulators, threads, tile_operands
-from kernels.hopper.registers import lhs_registers
+from kernels.hopper.plan import DOUBLE_BUFFERED, WARPGROUP, accumulators, threads, tile_operands
+from kernels.hopper.registers import MOST_OF_TWO, lhs_registers
 from kernels.hopper.space import SPACE
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -118,6 +118,25 @@ def test_the_largest_tf32_tiles_spill_nothing(columns: int, *, trans_a: bool) ->
     for chosen in largest.values():
         log = compiled(HOPPER.launch(chosen, problem, H200))
         assert "0 bytes spill stores, 0 bytes spill loads" in log, (chosen, log)
+
+
+# More than 128 accumulators a thread, up to the most, either way round.
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "precision"), CLASSES[:3])
+@pytest.mark.parametrize("swap", [0, 1])
+def test_the_largest_tiles_of_two_consumers_spill_nothing(dtype: str, precision: str, swap: int) -> None:
+    problem = Problem(4096, 4096, 4096, 1, dtype, precision, trans_b=True)
+    found = [
+        chosen
+        for chosen in SPACE.legal(problem, H200)
+        if chosen["SWAP_AB"] == swap and accumulators(chosen, problem) > DOUBLE_BUFFERED
+    ]
+    largest = {(chosen["BM"], chosen["BN"], chosen["CLUSTER"]): chosen for chosen in found}
+    assert max(accumulators(chosen, problem) for chosen in found) == MOST_OF_TWO
+    for chosen in largest.values():
+        log = compiled(HOPPER.launch(chosen, problem, H200))
+        assert "0 bytes spill stores, 0 bytes spill loads" in log, (chosen, log)
+        assert "C75" not in log, (chosen, log)
 
 
 @pytest.mark.slow

@@ -13,8 +13,9 @@ import pytest
 
 from app.services.best.lookup import untuned
 from app.worker.serving.launch_class import sample
+from kernels.division import division_by
 from kernels.outer import OUTER
-from kernels.outer.plan import blocks, division_by
+from kernels.outer.plan import blocks
 from kernels.outer.space import SPACE
 from kernels.problem import Problem
 from kernels.space import Config

@@ -86,6 +86,14 @@ CASES = {
     "tn-staged-streamed": (streamed(3, STAGE_C=1, **NARROW), 2, (70, 33, 70), 2, 0),
     "nn-staged-repacked": (streamed(2, STAGE_C=1, PACK_MN=1), 0, (33, 66, 70), 1, 0),
     "nn-streamed-idle": (streamed(58), 0, (8, 12, 40), 1, 0),
+    # Sides of three times a power of two: lines of 16, 32 and 64 elements to a round, of either operand, and both.
+    "tn-thirds": (tile(BM=48, BN=64, TM=12, WN=32, CP_SIZE_A=4), 2, (41, 60, 37), 2, 0),
+    "tn-thirds-wide": (tile(BM=96, BN=192, TM=12, TN=12, WN=48), 2, (92, 188, 40), 1, 4),
+    "nt-thirds-warps": (tile(BM=48, BN=96, TM=12, WN=32, BK=8, **NARROW), 1, (38, 85, 21), 1, 0),
+    "nt-thirds": (tile(BM=96, BN=96, TM=12, TN=12, WN=96, STAGE_C=1, BK=8, **NARROW), 1, (95, 91, 45), 1, 0),
+    "nn-thirds-teams": (tile(BM=32, BN=48, TN=12, WN=48, SLICE_K=4, BK=32, CP_SIZE_A=4), 0, (30, 44, 77), 1, 0),
+    "tt-thirds-staged": (tile(BM=128, BN=48, TM=8, TN=12, WN=48, STAGE_C=1, BK=8, **NARROW), 3, (117, 45, 29), 1, 0),
+    "nn-thirds-streamed": (streamed(3, BM=96, BN=64, TM=12, TN=8, WN=32, **NARROW), 0, (150, 37, 70), 2, 0),
 }
 
 
@@ -124,7 +132,8 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
         "a tile that is no multiple of its warps' tiles",
         "fewer threads a block",
         "a slice of the k tile that is too short, or too long",
-        "loads of 16 bytes",
+        "copies that do not divide",
+        "rounds of copies",
         "more shared memory",
         "more registers a thread",
         "more copies a thread",

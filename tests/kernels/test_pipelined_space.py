@@ -47,8 +47,9 @@ def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw, problem = random.Random(seed), Problem(300, 201, 300, trans_a=True)  # noqa: S311 - configs, not secrets
-    kinds = dict(SPACE.parameters) | {"STREAM_K_SMS": (0, H200.limits.sms)}
-    drawn = [Config(tuple((name, draw.choice(kinds[name])) for name in SPACE.parameters)) for _ in range(30_000)]
+    copied_by = {"CP_SIZE_A": (16,), "CP_SIZE_B": (4, 16)}
+    kinds = dict(SPACE.parameters) | {"STREAM_K_SMS": (0, H200.limits.sms)} | copied_by
+    drawn = [Config(tuple((name, draw.choice(kinds[name])) for name in SPACE.parameters)) for _ in range(60_000)]
     asked = [each for each in drawn if SPACE.refusal(each, problem, H200) is None]
     found = SPACE.legal(problem, H200)
     assert asked
@@ -74,7 +75,13 @@ REFUSED = [
     (tile(LARGE, BN=128, TM=16, TN=4, WN=16), CUBE, H200, "a warp's tile more than four times as long as wide"),
     (tile(BK=64), CUBE, H200, "a slice of the k tile that is too short, or too long"),
     (tile(LARGE, SLICE_K=2, BK=8), CUBE, H200, "a slice of the k tile that is too short, or too long"),
-    (tile(BN=64, BK=8), CUBE, H200, "loads of 16 bytes that do not divide evenly"),
+    (
+        tile(BM=48, BN=64, TM=12, WN=32, BK=8),
+        replace(CUBE, trans_a=True),
+        H200,
+        "copies that do not divide evenly among the threads",
+    ),
+    (tile(BM=256, BN=48, TN=12, WN=48), TURNED, H200, "rounds of copies that do not lie alike"),
     (tile(LARGE, TM=16, TN=16), CUBE, H200, "more registers a thread"),
     (tile(LARGE, BM=256), CUBE, H200, "more registers a thread"),
     (tile(LARGE), CUBE, A100, "more accumulators a thread than stay in registers before sm_90"),
