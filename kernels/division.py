@@ -1,16 +1,15 @@
-"""Division by a number that a launch knows, as a multiplication and a shift: common/division.h's other half."""
+"""Division by a number that a launch knows, as a multiplication: what common/division.h multiplies by."""
 
 from __future__ import annotations
 
 from typing import Final
 
-_BITS: Final = 31  # of what is divided
+_ONE: Final = 1 << 62  # what the kernels shift out: of what is divided there are 31 bits, and a scalar has a sign
 
 
-def division_by(divisor: int) -> tuple[int, int]:
-    """A multiplier and a shift: x times the one, shifted right by the other, is x // divisor for all x below 2^31.
+def divider(divisor: int) -> int:
+    """A multiplier: x times it, shifted right by 62, is x // divisor for all x and divisors below 2^31.
 
-    Both factors have 32 bits (Granlund and Montgomery, Division by Invariant Integers using Multiplication, 1994).
+    Granlund and Montgomery, Division by Invariant Integers using Multiplication (1994).
     """
-    shift = _BITS + (divisor - 1).bit_length()
-    return (1 << shift) // divisor + 1, shift
+    return -(-_ONE // divisor)

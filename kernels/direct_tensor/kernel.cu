@@ -109,8 +109,8 @@ KERNEL(32 * WARPS, 1)
 CLUSTER_DIMS
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX tiles,
-       const INDEX batches, const INDEX k_per_slice, const INDEX of_across, const INDEX shift_across,
-       const INDEX of_down, const INDEX shift_down)
+       const INDEX batches, const INDEX k_per_slice, const INDEX by_across,
+       const INDEX by_down)
 {
     const unsigned across = (unsigned)((n + BN - 1) / BN), down = (unsigned)((m + BM - 1) / BM);
     const unsigned warp = THREAD_X / 32, block = cta_rank_in_cluster(),
@@ -121,8 +121,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
         return;
     }
     // The first loads wait for this arithmetic.
-    const unsigned high = (unsigned)quotient(tile, of_across, shift_across),
-                   batch = (unsigned)quotient(high, of_down, shift_down);
+    const unsigned high = quotient(tile, by_across), batch = quotient(high, by_down);
     const INDEX row = (INDEX)(high - batch * down) * BM,
                 column = (INDEX)(tile - high * across) * BN;
     const int rows = m - row < BM ? (int)(m - row) : BM,

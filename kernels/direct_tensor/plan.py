@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.division import division_by
+from kernels.division import divider
 from kernels.launch import Plan
 from kernels.packing import A, B
 from kernels.problem import Problem
@@ -59,5 +59,5 @@ def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
     across, down = (-(-side // tile) for side, tile in ((problem.n, config["BN"]), (problem.m, config["BM"])))
     sizes = tiles(config, problem), problem.batch, k_per_slice(config, problem)
-    scalars = *sizes, *division_by(across), *division_by(down)
+    scalars = *sizes, divider(across), divider(down)
     return Plan(grid(config, problem), (threads(config), 1), scalars=scalars, cluster=config["CLUSTER_K"])

@@ -64,10 +64,11 @@
 extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) void matmul(
     const REAL *a, const REAL *b, REAL *c, const INDEX m, const INDEX n, const INDEX k,
     REAL *workspace, const INDEX group_m, const INDEX num_tiles, const INDEX k_tiles,
-    const INDEX splits, const INDEX fan, const INDEX per_split,
+    const INDEX splits, const INDEX fan, const INDEX per_split, TILE_ORDER_ARGUMENTS,
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
 {
     extern __shared__ __align__(1024) unsigned char smem[];
+    const TileOrder order = TILE_ORDER;
     const unsigned stages = SMEM_ADDRESS(smem), full_barriers = stages + STAGES * STAGE_BYTES,
                    empty_barriers = full_barriers + 8 * STAGES;
     const int warp = __shfl_sync(~0u, THREAD_X / 32, 0); // uniform, as the compiler sees
@@ -87,7 +88,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
             PipelineState state;
             for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
                 const OutputTile tile = output_tile(scheduler.tile_idx, m, n, group_m, splits,
-                                                    k_tiles, per_split);
+                                                    k_tiles, per_split, order);
                 for (int p = tile.first; p < tile.first + tile.count; p++, state.advance()) {
                     const unsigned to = stages + state.index * STAGE_BYTES,
                                    full = full_barriers + 8 * state.index;
@@ -108,14 +109,14 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
         for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
             ACC acc[2 * MMAS_LEFT * MMAS_RIGHT] = {}; // stay in registers: C is written once
             const OutputTile now = output_tile(scheduler.tile_idx, m, n, group_m, splits, k_tiles,
-                                               per_split);
+                                               per_split, order);
             mainloop.run(acc, now.count);
             INDEX rows = m, columns = n;
             int thread = THREAD_X;
             // recompute what depends on them: there are no registers to keep it
             asm volatile("" : "+l"(rows), "+l"(columns), "+r"(thread));
             const OutputTile tile = output_tile(scheduler.tile_idx, rows, columns, group_m, splits,
-                                                k_tiles, per_split);
+                                                k_tiles, per_split, order);
             if (MAY_SPLIT && splits > 1 &&
                 !reduce_split_k(workspace, AFTER_COUNTERS(workspace), tile.number, tile.split,
                                 splits, fan, (int *)smem, acc)) {

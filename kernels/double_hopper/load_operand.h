@@ -12,10 +12,10 @@ struct OutputTile {
 
 INNER OutputTile output_tile(const unsigned idx, const INDEX m, const INDEX n,
                              const unsigned group_m, const unsigned splits,
-                             const int k_tiles, const int per_split)
+                             const int k_tiles, const int per_split, const TileOrder order)
 {
     const unsigned both = BM * CLUSTER, down = (m + both - 1) / both, across = (n + BN - 1) / BN;
-    const TileCoord at = tile_coord(idx, down, across, splits, group_m, 0);
+    const TileCoord at = tile_coord(idx, down, across, splits, group_m, order);
     const int first = at.split * per_split, left = k_tiles - first;
     return {at.batch,
             (int)(at.row * CLUSTER + CLUSTER_ROW) * BM,

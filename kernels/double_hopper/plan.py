@@ -10,6 +10,7 @@ from kernels.problem import Problem, smaller
 from kernels.rules import LINE_BYTES, REGISTERS_AT_ONCE, WARP
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
+from kernels.tile_scheduler import tile_order
 
 # As in config.h: a block's producer, and the registers of its threads; the most of a consumer's.
 PRODUCER: Final = 128
@@ -81,13 +82,15 @@ def plan(config: Config, problem: Problem) -> Plan:
     work = tiles(config, problem) * splits
     staying = config["BLOCKS"] * config["MIN_BLOCKS"] // cluster
     partials = partials_bytes(config, problem, splits) if splits > 1 else 0
-    dealt = smaller(config["GROUP_M"], _down(config, problem)), work
+    down, across = _down(config, problem), -(-problem.n // config["BN"])
+    dealt = smaller(config["GROUP_M"], down), work
+    order = tile_order(down, across, splits, config["GROUP_M"])
     return Plan(
         grid=smaller(work, staying or work) * cluster,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=4 * COUNTERS + partials if partials else 0,
-        scalars=(*dealt, count, splits, fan(splits), per_split),
+        scalars=(*dealt, count, splits, fan(splits), per_split, *order),
         maps=(
             _map("a", config["BM"], problem.m, not problem.trans_a, config, problem),
             _map("b", config["BN"] // (cluster if problem.trans_b else 1), problem.n, problem.trans_b, config, problem),

@@ -90,10 +90,11 @@ struct OutputTile {
 };
 
 INNER OutputTile output_tile(const unsigned idx, const INDEX m, const INDEX n,
-                             const unsigned splits, const unsigned group_m)
+                             const unsigned splits, const unsigned group_m,
+                             const TileOrder order)
 {
     const unsigned down = (m + BM - 1) / BM, across = (n + BN - 1) / BN;
-    const TileCoord at = tile_coord(idx, down, across, splits, group_m, STREAM_K_SMS > 0);
+    const TileCoord at = tile_coord(idx, down, across, splits, group_m, order);
     const INDEX row = (INDEX)at.row * BM, column = (INDEX)at.column * BN;
     return {(at.batch * down + at.row) * across + at.column,
             at.split,
@@ -113,8 +114,9 @@ KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, REAL *workspace, const INDEX group_m, const INDEX splits,
        const INDEX fan, const INDEX k_tiles_per_split, const INDEX blocks, const INDEX each,
-       const INDEX more, const INDEX rounds)
+       const INDEX more, const INDEX rounds, TILE_ORDER_ARGUMENTS)
 {
+    const TileOrder order = TILE_ORDER;
     DYNAMIC_SHARED(smem, STAGES * STAGE_SIZE);
     const unsigned block = BLOCK, rank = blocks - 1 - block, per_split = k_tiles_per_split;
     unsigned next_k_tile = rank * each + (rank < more ? rank : more),
@@ -150,7 +152,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         } else if (STREAM_K_SMS) {
             work.idx += (unsigned)(blocks * each + more) / per_split + round++ * blocks;
         }
-        const OutputTile to = output_tile(work.idx, m, n, splits, group_m);
+        const OutputTile to = output_tile(work.idx, m, n, splits, group_m, order);
         const INDEX start = ((INDEX)to.split * per_split + work.first) * BK;
         load_a.begin(a + (to.batch * m * k + (TRANS_A ? to.row + start * m : to.row * k + start)),
                      to.rows);
@@ -204,7 +206,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
             start_work();
         }
         asm volatile("" : "+r"(done.idx)); // found again: there were no registers to keep it
-        const OutputTile to = output_tile(done.idx, m, n, splits, group_m);
+        const OutputTile to = output_tile(done.idx, m, n, splits, group_m, order);
         if (!STREAM_K_SMS && splits > 1 &&
             !reduce_split_k(workspace, AFTER_COUNTERS(workspace), to.number, to.split, splits, fan,
                             (int *)smem, acc)) {

@@ -10,6 +10,7 @@ from kernels.rules import LINE_BYTES, WARP, blocks, registers_granted
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
 from kernels.stream_k import stream_k_lines, stream_k_schedule
+from kernels.tile_scheduler import tile_order
 
 # Registers beside sums and operands, as NVRTC 12.9 allots them: addresses, sizes, counters.
 ADDRESSES: Final = 80
@@ -53,12 +54,13 @@ def plan(config: Config, problem: Problem) -> Plan:
     partials = partials_bytes(config, problem, splits) if splits > 1 else 0
     if streamed:
         partials = LINE_BYTES * stream_k_lines(config, problem, streamed)
-    down = -(-problem.m // config["BM"])
+    down, across = -(-problem.m // config["BM"]), -(-problem.n // config["BN"])
+    order = tile_order(down, across, splits, config["GROUP_M"])
     split_k = (smaller(config["GROUP_M"], down), splits, fan(splits), per_split)
     return Plan(
         grid=streamed.blocks if streamed else blocks(config, problem) * splits,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=4 * COUNTERS + partials if partials else 0,
-        scalars=(*split_k, *(streamed.scalars if streamed else (0, 0, 0, 0))),
+        scalars=(*split_k, *(streamed.scalars if streamed else (0, 0, 0, 0)), *order),
     )

@@ -87,10 +87,12 @@
 extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) void matmul(
     const STORED *a, const STORED *b, STORED *c, const INDEX m, const INDEX n, const INDEX k,
     float *workspace, STEP_ARGUMENTS, const INDEX splits, const INDEX at_sums,
-    const INDEX k_tiles_per_split, const INDEX group_m, const INDEX num_tiles TENSOR_MAPS)
+    const INDEX k_tiles_per_split, const INDEX group_m, const INDEX num_tiles,
+    TILE_ORDER_ARGUMENTS TENSOR_MAPS)
 {
     NO_TENSOR_MAPS
     extern __shared__ __align__(1024) unsigned char smem[];
+    const TileOrder order = TILE_ORDER;
     // uniform in the warp, as the compiler sees
     const unsigned stages = __shfl_sync(~0u, SMEM_ADDRESS(smem), 0),
                    full_barriers = stages + BARRIERS_AT,
@@ -125,13 +127,13 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
         unsigned turn = 0;
         for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
             const WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits,
-                                k_tiles_per_split, group_m);
+                                k_tiles_per_split, group_m, order);
             producer.run(lhs, rhs, tile, state, turn);
         }
 #else
         TileScheduler scheduler(num_tiles);
         WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits, k_tiles_per_split,
-                      group_m);
+                      group_m, order);
         sync_barrier_init();
         if (__shfl_sync(~0u, THREAD_X / 32, 0) == 4 * CONSUMERS && elect_one()) {
             PipelineState state;
@@ -150,7 +152,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
                 }
                 scheduler.advance();
                 tile = WorkTile(scheduler.tile_idx, rows, columns, k_tiles, splits,
-                                k_tiles_per_split, group_m);
+                                k_tiles_per_split, group_m, order);
             }
         }
 #endif
@@ -177,7 +179,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
         }
         for (; scheduler.has_tile(); scheduler.advance(CONSUMERS / SHARERS)) {
             const WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits,
-                                k_tiles_per_split, group_m);
+                                k_tiles_per_split, group_m, order);
             if (PINGPONG) {
                 named_barrier_sync(ORDER_BARRIER + consumer, 2 * 128);
             }

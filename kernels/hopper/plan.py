@@ -11,6 +11,7 @@ from kernels.problem import Problem, smaller
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split, reduce_step
+from kernels.tile_scheduler import tile_order
 
 SPLIT_K_REDUCE: Final = "hopper/split_k_reduce.cu"
 # As in epilogue.h: an epilogue tile of 64 rows of 128 bytes; and a stage's two mbarriers.
@@ -196,6 +197,8 @@ def plan(config: Config, problem: Problem) -> Plan:
         leading, end, verdict = made.scalars, made.end, None
         before = (packing.pack_k_major(problem, config["PACK_K"]),) if config["PACK_K"] else ()
     work_tiles = splits * tiles(config, problem)
+    tile, columns = rhs_tile(config, problem)
+    order = tile_order(tile_rows(config, problem), -(-columns // tile), splits, config["GROUP_M"])
     cluster = cluster_size(config)
     blocks = smaller(work_tiles * cluster, config["BLOCKS"] * config["MIN_BLOCKS"] or work_tiles * cluster)
     partials = partials_bytes(config, problem, splits) if splits > 1 else 0
@@ -205,7 +208,7 @@ def plan(config: Config, problem: Problem) -> Plan:
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=workspace if workspace > first * LINE_BYTES else 0,
-        scalars=(*leading, splits, end, each, config["GROUP_M"], work_tiles),
+        scalars=(*leading, splits, end, each, config["GROUP_M"], work_tiles, *order),
         before=before,
         after=(_reduce(config, problem, splits),) if splits > 1 and not is_reduced_in_launch(config, problem) else (),
         maps=_maps(config, problem),

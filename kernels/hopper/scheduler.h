@@ -12,11 +12,11 @@ struct WorkTile {
     __device__ __forceinline__ WorkTile(const unsigned tile_idx, const unsigned rows,
                                         const unsigned columns, const unsigned k_tiles,
                                         const unsigned splits, const unsigned k_tiles_per_split,
-                                        const unsigned group_m)
+                                        const unsigned group_m, const TileOrder order)
     {
         const unsigned both = TILE_M * CLUSTER, down = (rows + both - 1) / both;
         const TileCoord coord =
-            tile_coord(tile_idx, down, (columns + TILE_N - 1) / TILE_N, splits, group_m, 0);
+            tile_coord(tile_idx, down, (columns + TILE_N - 1) / TILE_N, splits, group_m, order);
         split = coord.split;
         batch = coord.batch;
         row = (coord.row * CLUSTER + CLUSTER_ROW) * TILE_M;

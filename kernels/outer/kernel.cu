@@ -151,8 +151,7 @@ INNER void store_vector(STORED *c, const int first, const int last, const REAL (
 
 KERNEL_MIN_BLOCKS(THREADS, 1, 1)
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
-       const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX multiplier,
-       const INDEX shift)
+       const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX by_row)
 {
     const INDEX size = m * n, of_batch = (size + VECTOR - 1 + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
     // The loads wait for this arithmetic: no division in the first product.
@@ -171,7 +170,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
         }
         Place at = {0, (int)from};
         if (from >= n) {
-            at.row = size >> 31 ? from / n : quotient((unsigned)from, multiplier, shift);
+            at.row = size >> 31 ? from / n : quotient((unsigned)from, by_row);
             at.column = (int)(from - at.row * n);
         }
         REAL acc[VECTOR] = {};

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.division import division_by
+from kernels.division import divider
 from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.space import Config
@@ -24,5 +24,5 @@ def blocks(config: Config, problem: Problem) -> int:
 
 
 def plan(config: Config, problem: Problem) -> Plan:
-    """The launch of a legal config; its scalars divide by the length of C's rows."""
-    return Plan(blocks(config, problem), (config["THREADS"], 1), scalars=division_by(problem.n))
+    """The launch of a legal config; its scalar divides by the length of C's rows."""
+    return Plan(blocks(config, problem), (config["THREADS"], 1), scalars=(divider(problem.n),))

@@ -70,7 +70,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
        const INDEX n, const INDEX k, REAL *workspace, const INDEX split_k, const INDEX at_c,
        const INDEX k_tiles_per_split, const INDEX group_m, const INDEX at_a, const INDEX lines_a,
        const INDEX at_b, const INDEX lines_b, const INDEX blocks, const INDEX each,
-       const INDEX more, const INDEX rounds)
+       const INDEX more, const INDEX rounds, TILE_ORDER_ARGUMENTS)
 {
     DYNAMIC_SHARED(smem, SMEM_SIZE);
     const int packed_a = PACK_MN && (!TRANS_A || lines_a),
@@ -87,6 +87,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
     const unsigned splits = STREAM_K_SMS ? 1 : split_k, block = BLOCK, rank = blocks - 1 - block;
     unsigned next_k_tile = rank * each + (rank < more ? rank : more),
              remaining = STREAM_K_SMS ? each + (rank < more) : 0, round = 0;
+    const TileOrder order = TILE_ORDER;
     TileLoader<LOADER_A> load_a(smem, pitch_a);
     TileLoader<LOADER_B> load_b(smem + TILE_SIZE_A, pitch_b);
     WorkTile tile;
@@ -118,7 +119,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                 (unsigned)(blocks * each + more) / (unsigned)k_tiles_per_split + round++ * blocks;
         }
         tile.place(tile_idx, splits, group_m, k_tiles_per_split, STREAM_K_SMS ? 0 : more, start,
-                   count, m, n, k);
+                   count, m, n, k, order);
         const REAL *const of_a =
             packed_a ? workspace + LINES_TO_ELEMENTS(at_a) + tile.batch * k * pitch_a
                      : a + tile.batch * m * k;

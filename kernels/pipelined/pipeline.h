@@ -59,6 +59,7 @@
 #define LINES_TO_ELEMENTS(lines) ((INDEX)(lines) * (128 / (int)sizeof(REAL)))
 #define LOADER_A BM, TRANSPOSE_A, CP_SIZE_A
 #define LOADER_B BN, TRANSPOSE_B, CP_SIZE_B
+#define EVERY(turns) (~0u >> (32 - (turns)))
 #define BURSTS 2                // parts in which the copies of a k tile are issued
 #define IN_ORDER() __syncwarp() // keeps program order: loads are issued ahead of FMAs
 
@@ -91,9 +92,25 @@ template <int side, int transpose, int cp_size> struct TileLoader {
         kept = 0;
         from = start + (Y_OF(ME) * pitch + X_OF(ME));
         to = (unsigned)__cvta_generic_to_shared(smem + SMEM_AT(ME));
-        EACH(i, turns) {
-            const int at = transpose ? Y_OF(ME) + Y_OF(i * THREADS) : X_OF(ME) + X_OF(i * THREADS);
-            kept |= (unsigned)(at < sides) << i;
+        if (THREADS % LINE_PACKS > 0) { // rounds lie along a line
+            EACH(i, turns) {
+                kept |= (unsigned)(X_OF(ME) + X_OF(i * THREADS) < sides) << i;
+            }
+            return;
+        }
+        // Rows or columns that lie `apart` are copied in rounds that follow each other: in `each` of
+        // them columns are the same, and every `period` rounds rows are.
+        constexpr int lines = transpose ? side : BK, of_round = LARGER(THREADS / LINE_PACKS, 1),
+                      each = transpose || of_round >= lines ? 1 : lines / of_round,
+                      period = !transpose ? turns : of_round >= lines ? 1 : lines / of_round,
+                      apart = transpose           ? of_round
+                              : of_round >= lines ? of_round / lines * LINE_PACKS * w
+                                                  : LINE_PACKS * w;
+        const int left = sides - (transpose ? Y_OF(ME) : X_OF(ME)),
+                  inside = each * (left > 0 ? (left + apart - 1) / apart : 0);
+        const unsigned some = inside < period ? (1u << inside) - 1 : EVERY(period);
+        EACH(i, turns / period) {
+            kept |= some << i * period;
         }
     }
 

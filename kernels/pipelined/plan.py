@@ -14,6 +14,7 @@ from kernels.rules import FLOAT_BYTES, LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, reduce_step
 from kernels.stream_k import StreamKSchedule, stream_k_lines, stream_k_schedule
+from kernels.tile_scheduler import tile_order
 
 CP_SIZES: Final = (16, 8, 4)
 SPLIT_K_REDUCE: Final = "pipelined/split_k_reduce.cu"
@@ -98,12 +99,14 @@ def plan(config: Config, problem: Problem) -> Plan:
     at_b = at_a + depth * lines_a
     end = at_b + depth * lines_b
     own = streamed.scalars if streamed else (0, 0, longer, 0)
+    down, across = -(-problem.m // config["BM"]), -(-problem.n // config["BN"])
+    order = tile_order(down, across, splits, config["GROUP_M"])
     return Plan(
         grid=streamed.blocks if streamed else blocks(config, problem) * splits,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=end * LINE_BYTES if end > at_c else 0,
-        scalars=(splits, at_c, per_split, config["GROUP_M"], at_a, lines_a, at_b, lines_b, *own),
+        scalars=(splits, at_c, per_split, config["GROUP_M"], at_a, lines_a, at_b, lines_b, *own, *order),
         before=(pack_mn_major(problem),) if lines_a + lines_b else (),
         after=(_reduce(problem, splits),) if splits > 1 else (),
     )

@@ -23,10 +23,10 @@ struct WorkTile {
                                           const unsigned group_m, const INDEX k_tiles_per_split,
                                           const unsigned longer, const unsigned start,
                                           unsigned count, const INDEX m, const INDEX n,
-                                          const INDEX k)
+                                          const INDEX k, const TileOrder order)
     {
         const TileCoord at = tile_coord(tile_idx, (m + BM - 1) / BM, (n + BN - 1) / BN, splits,
-                                        group_m, STREAM_K_SMS > 0);
+                                        group_m, order);
         batch = at.batch;
         split = at.split;
         this->start = start;

@@ -139,12 +139,14 @@ KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
        const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *workspace, const INDEX split_k,
        const INDEX fan, const INDEX k_tiles_per_split, const INDEX group_m, const INDEX at_a,
-       const INDEX lines_a, const INDEX at_b, const INDEX lines_b)
+       const INDEX lines_a, const INDEX at_b, const INDEX lines_b, TILE_ORDER_ARGUMENTS)
 {
     DYNAMIC_SHARED(smem, SMEM_SIZE);
     const unsigned across = (n + BN - 1) / BN, down = (m + BM - 1) / BM, tiles = across * down,
                    splits = split_k;
-    const TileCoord at_c = tile_coord((unsigned)BLOCK, down, across, splits, (unsigned)group_m, 0);
+    const TileOrder order = TILE_ORDER;
+    const TileCoord at_c =
+        tile_coord((unsigned)BLOCK, down, across, splits, (unsigned)group_m, order);
     const unsigned batch = at_c.batch, split = at_c.split,
                    tile = (unsigned)BLOCK - (batch * splits + split) * tiles;
     const INDEX row = at_c.row * (INDEX)BM, column = at_c.column * (INDEX)BN;

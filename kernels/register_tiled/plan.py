@@ -10,6 +10,7 @@ from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, blocks, registers_granted
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
+from kernels.tile_scheduler import tile_order
 
 
 def threads(config: Config) -> int:
@@ -41,12 +42,14 @@ def plan(config: Config, problem: Problem) -> Plan:
     lines_a, lines_b = packed_lines(problem) if config["PACK_MN"] else (0, 0)
     depth, at_a = problem.batch * problem.k, -(-max(bare, 4 * COUNTERS) // LINE_BYTES)
     at_b = at_a + depth * lines_a
+    down, across = -(-problem.m // config["BM"]), -(-problem.n // config["BN"])
+    own = (splits, fan(splits), per_split, config["GROUP_M"], at_a, lines_a, at_b, lines_b)
     return Plan(
         grid=blocks(config, problem) * splits,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=(at_b + depth * lines_b) * LINE_BYTES if lines_a + lines_b else bare,
-        scalars=(splits, fan(splits), per_split, config["GROUP_M"], at_a, lines_a, at_b, lines_b),
+        scalars=(*own, *tile_order(down, across, splits, config["GROUP_M"])),
         before=(pack_mn_major(problem),) if lines_a + lines_b else (),
     )
 

@@ -10,6 +10,7 @@
 #error "TRANS_B must be defined"
 #endif
 #include "portable.h"
+#include "tile_scheduler.h"
 #define SIDE 64
 #define THREADS 256
 #define ROWS_AT_ONCE (THREADS / SIDE)
@@ -23,7 +24,8 @@ KERNEL(THREADS, 1)
 pack_mn_major(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
               const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *workspace,
               const INDEX split_k, const INDEX fan, const INDEX share, const INDEX group_m,
-              const INDEX at_a, const INDEX lines_a, const INDEX at_b, const INDEX lines_b)
+              const INDEX at_a, const INDEX lines_a, const INDEX at_b, const INDEX lines_b,
+              TILE_ORDER_ARGUMENTS)
 {
     SHARED REAL square[SIDE * (SIDE + 1)];
     const INDEX of_a = lines_a ? TILES(m) * TILES(k) : 0, of_b = lines_b ? TILES(n) * TILES(k) : 0;

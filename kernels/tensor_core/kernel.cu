@@ -56,13 +56,14 @@
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, REAL *workspace, STEP_ARGUMENTS, const INDEX group_m,
-       const INDEX splits, const INDEX fan, const INDEX k_per_split)
+       const INDEX splits, const INDEX fan, const INDEX k_per_split, TILE_ORDER_ARGUMENTS)
 {
     if (PLANES == 2 && DECLINED(workspace)) {
         return;
     }
     extern __shared__ __align__(128) REAL smem[];
-    const BlockTile tile = block_tile((unsigned)BLOCK, m, n, group_m, splits);
+    const TileOrder order = TILE_ORDER;
+    const BlockTile tile = block_tile((unsigned)BLOCK, m, n, group_m, splits, order);
     const INDEX row = tile.row, column = tile.column, batch = tile.batch;
     const INDEX start = tile.split * k_per_split,
                 depth = k - start < k_per_split ? k - start : k_per_split;
@@ -169,7 +170,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     if (ACC_PACKS >= 16) { // recompute what depends on it: there are no registers to keep it
         asm volatile("" : "+r"(block));
     }
-    const BlockTile at_c = block_tile(block, m, n, group_m, splits);
+    const BlockTile at_c = block_tile(block, m, n, group_m, splits, order);
     const OutputTile to = {c + (at_c.batch * m + at_c.row) * n + at_c.column, n, at_c.rows,
                            at_c.columns, EXPONENTS};
     const int wide = (ADDRESS(to.c) | n * (int)sizeof(STORED)) % (4 * (int)sizeof(STORED)) == 0;

@@ -12,6 +12,7 @@ from kernels.problem import Problem, larger, smaller
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP, blocks, registers_granted
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, counters, fan, k_tiles, k_tiles_per_split
+from kernels.tile_scheduler import tile_order
 
 ACCUMULATOR_BYTES: Final = 4
 # Bytes of a cp.async (PTX ISA, "cp.async"): of fewer than 16 through the L1 cache.
@@ -143,7 +144,9 @@ def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a config, correct also on problems for which it is not legal."""
     per_split = k_tiles_per_split(config, problem) if split_fits(config, problem) else k_tiles(config, problem)
     splits = -(-k_tiles(config, problem) // per_split)
-    own = (smaller(config["GROUP_M"], -(-problem.m // config["BM"])), splits, fan(splits), per_split * config["BK"])
+    down, across = -(-problem.m // config["BM"]), -(-problem.n // config["BN"])
+    order = tile_order(down, across, splits, config["GROUP_M"])
+    own = (smaller(config["GROUP_M"], down), splits, fan(splits), per_split * config["BK"], *order)
     sums = partials_bytes(config, problem, splits) if splits > 1 else 0
     if emulated(problem):
         return _of_fp16_terms(config, problem, split_operands(problem), sums, own)

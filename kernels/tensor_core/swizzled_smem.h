@@ -18,6 +18,7 @@
             : (y) / (128 / SWIZZLE_BYTES(line)) % (SWIZZLE_BYTES(line) / 16))
 #define SWIZZLED_AT(y, piece, line, single) \
     ((y) * (line) + ((piece) ^ SWIZZLE(y, line, single)) * 16)
+#define EVERY(turns) (~0u >> (32 - (turns)))
 // Copies of a thread that are laid out one by one where a k tile is not full.
 #define FEW_TURNS 8
 #define SMEM_ADDRESS(p) (unsigned)__cvta_generic_to_shared(p)
@@ -91,10 +92,17 @@ template <int side, int k_major, int realign, int size> struct TileLoader {
         const int y = THREAD_X / across, x = THREAD_X % across * size;
         this->from = from + y * pitch + x;
         this->to = to + (SWIZZLED_AT(y, x / 16, line, single) + x % 16);
-        EACH(i, turns) {
-            const int along = x / ELEMENT_BYTES + i * THREADS % across * elements,
-                      inside = (k_major ? y + i * THREADS / across : along) < sides;
-            kept |= (unsigned)(inside && THREAD_X + i * THREADS < copies) << i;
+        if (THREADS % across > 0) { // rounds lie along a line
+            EACH(i, turns) {
+                const int along = x / ELEMENT_BYTES + i * THREADS % across * elements,
+                          inside = (k_major ? y + i * THREADS / across : along) < sides;
+                kept |= (unsigned)(inside && THREAD_X + i * THREADS < copies) << i;
+            }
+        } else if (THREAD_X < copies) {
+            constexpr int apart = THREADS / across > 0 ? THREADS / across : 1; // rounds, in lines
+            const int left = k_major ? (sides - y + apart - 1) / apart
+                                     : x / ELEMENT_BYTES < sides ? turns : 0;
+            kept = left >= turns ? EVERY(turns) : left > 0 ? (1u << left) - 1 : 0;
         }
     }
 

@@ -13,7 +13,7 @@ from app.worker.serving.launch_class import sample
 from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.direct_tensor.plan import passes, slices, tiles
 from kernels.direct_tensor.space import MOST_PASSES, SPACE, most_k
-from kernels.division import division_by
+from kernels.division import divider
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS
@@ -37,7 +37,7 @@ def test_a_warp_has_a_tile_and_a_block_several() -> None:
     assert tiles(tile(64, 16, 32, 4, 4), replace(TALL, m=65, n=33, batch=3)) == 18
     launch = DIRECT_TENSOR.launch(tile(64, 16, 32, 4, 4), replace(TALL, m=65, n=33, batch=3), H200)
     assert (launch.grid, launch.block, launch.scalars[:3]) == (5, (128, 1), (18, 3, 32))
-    assert launch.scalars[3:] == (*division_by(3), *division_by(2))
+    assert launch.scalars[3:] == (divider(3), divider(2))
 
 
 @pytest.mark.parametrize(

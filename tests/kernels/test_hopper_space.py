@@ -34,6 +34,7 @@ from kernels.hopper.space import SPACE, SPLITS, enough_stages, not_for_tma, stag
 from kernels.launch import COUNTERS
 from kernels.problem import Problem
 from kernels.space import Config
+from kernels.tile_scheduler import tile_order
 from tests.support.kernels.devices import PROCESSOR, TRANSPOSITIONS
 from tests.support.kernels.hopper_configs import CLASSES, H200, launch, shapes, tile
 
@@ -295,7 +296,8 @@ def test_many_splits_leave_sums_behind_what_is_packed_and_are_added_up_after() -
     config = tile(problem, BN=48, SPLIT_K=16)
     one = launch(problem, config)
     made = packing.packed_k_major(problem, packing.B, 4 * COUNTERS // 128)
-    assert one.scalars == (*made.scalars, 16, made.end, 1, 1, 64)
+    own = (*made.scalars, 16, made.end, 1, 1, 64)
+    assert one.scalars == (*own, *tile_order(2, 1, 16, 1))
     assert one.workspace_bytes == made.end * 128 + 2 * 16 * 100 * 40 * 4
     assert partials_bytes(config, problem, 16) == 2 * 16 * 100 * 40 * 4
     assert [step.build.entry for step in (*one.before, *one.after)] == ["pack_k_major", "split_k_reduce"]

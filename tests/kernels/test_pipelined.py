@@ -185,7 +185,7 @@ def test_parts_of_a_tile_are_added_up_from_the_first_phases_on() -> None:
     a, b = operands(problem, np.random.default_rng(seed))
     c = interpreted(launch, a, b)
     assert np.array_equal(c, interpreted(launch, a, b))
-    assert launch.scalars[8:] == (4, 2, 3, 0)
+    assert launch.scalars[8:12] == (4, 2, 3, 0)
     parts = [in_turn(a[..., q : q + 48], b[:, q : q + 48]) for q in (0, 48, 96, 144)]
     assert np.array_equal(c, ((parts[0] + parts[1]) + parts[2]) + parts[3])
 

@@ -129,7 +129,7 @@ def test_products_of_integers_are_exact_with_no_race_for_shared_memory(name: str
     launch = planned(chosen, problem)
     a, b = operands(problem, np.random.default_rng(11), integers=True)
     assert np.array_equal(interpreted(launch, a, b, shift), rounded(problem, a, b))
-    assert launch.scalars[-3] == chosen["SPLIT_K"]
+    assert launch.scalars[-8] == chosen["SPLIT_K"]
 
 
 # Every order of both operands in shared memory, in lines of each length that there is within 128 bytes and past them.

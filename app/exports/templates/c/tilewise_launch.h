@@ -128,10 +128,14 @@ static int tw_read_factor(tw_reader *reader, int depth)
             return tw_put(reader, (char)('0' + name), 0);
         }
     }
-    while (*reader->at >= '0' && *reader->at <= '9' && digits++ < 18) {
-        number = 10 * number + (*reader->at++ - '0');
+    for (; *reader->at >= '0' && *reader->at <= '9'; digits++) {
+        const int digit = *reader->at++ - '0';
+        if (number > (INT64_MAX - digit) / 10) {
+            return 0;
+        }
+        number = 10 * number + digit;
     }
-    return digits > 0 && digits < 19 && tw_put(reader, 'v', number);
+    return digits > 0 && tw_put(reader, 'v', number);
 }
 
 static int tw_read_term(tw_reader *reader, int depth)
