@@ -18,7 +18,7 @@ from kernels.stream_k import stream_k_schedule
 # FMAs of an SM in a clock, and its parts, of which each has its own warps.
 FMAS: Final = 128
 PARTS: Final = 4
-# Fitted, as benchmarks/kernels/fit.py does, to 5,139 times of 313 shapes on an H200: seconds of a launch, of one
+# Fitted, as benchmarks/kernels/fit.py does, to 5,120 times of 305 shapes on an H200: seconds of a launch, of one
 # that reduces and of one that packs; and the shares of memory's bandwidth that traffic seems to have.
 LAUNCH: Final = 1.57e-06
 REDUCING: Final = 1.8e-06
