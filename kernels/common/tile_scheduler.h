@@ -5,8 +5,7 @@ typedef struct {
 } TileCoord; // in tiles
 
 // What tile indices are divided by, as tile_scheduler.py makes it: the tiles of a product, its
-// splits, the tiles of a group, and the rows of a group and of the last one. A block's first loads
-// wait for these divisions.
+// splits, the tiles of a group, and the rows of a group and of the last one.
 typedef struct {
     INDEX product, split, group, height, last;
 } TileOrder;
@@ -14,21 +13,41 @@ typedef struct {
     const INDEX by_product, const INDEX by_split, const INDEX by_group, const INDEX by_height, \
         const INDEX by_last
 #define TILE_ORDER {by_product, by_split, by_group, by_height, by_last}
+typedef struct {
+    unsigned whole, rest;
+} DivMod;
+
+// Quotient and remainder. A block's first loads wait for four of them: where the quotient is known
+// to be zero none is made. With `many` (a block that computes several tiles in its main loop has no
+// registers for the tests) it always is.
+INNER DivMod div_mod(const unsigned tile_idx, const unsigned of, const INDEX divider,
+                     const int many)
+{
+    DivMod found = {0, tile_idx};
+    if (!many && of == 1) {
+        found.whole = tile_idx;
+        found.rest = 0;
+    } else if (many || tile_idx >= of) {
+        found.whole = quotient(tile_idx, divider);
+        found.rest = tile_idx - found.whole * of;
+    }
+    return found;
+}
 
 // Grouped ordering: `group_m` rows of tiles go through C's columns together, so that blocks that
 // run at the same time share operands in L2.
 INNER TileCoord tile_coord(const unsigned tile_idx, const unsigned down, const unsigned across,
-                           const unsigned splits, const unsigned group_m, const TileOrder order)
+                           const unsigned splits, const unsigned group_m, const TileOrder order,
+                           const int many)
 {
     const unsigned high = group_m < down ? group_m : down;
-    const unsigned product = quotient(tile_idx, order.product),
-                   tile = tile_idx - product * (down * across),
-                   batch = quotient(product, order.split);
-    const unsigned group = quotient(tile, order.group), top = group * high,
-                   in_group = tile - top * across;
-    const unsigned is_whole = down - top >= high, height = is_whole ? high : down - top,
-                   column = quotient(in_group, is_whole ? order.height : order.last);
-    const TileCoord found = {top + in_group - column * height, column, product - batch * splits,
-                             batch};
+    const DivMod product = div_mod(tile_idx, down * across, order.product, many),
+                 split = div_mod(product.whole, splits, order.split, many),
+                 group = div_mod(product.rest, high * across, order.group, many);
+    const unsigned top = group.whole * high, is_whole = down - top >= high,
+                   height = is_whole ? high : down - top;
+    const DivMod column =
+        div_mod(group.rest, height, is_whole ? order.height : order.last, many);
+    const TileCoord found = {top + column.rest, column.whole, split.rest, split.whole};
     return found;
 }

@@ -15,7 +15,7 @@ INNER OutputTile output_tile(const unsigned idx, const INDEX m, const INDEX n,
                              const int k_tiles, const int per_split, const TileOrder order)
 {
     const unsigned both = BM * CLUSTER, down = (m + both - 1) / both, across = (n + BN - 1) / BN;
-    const TileCoord at = tile_coord(idx, down, across, splits, group_m, order);
+    const TileCoord at = tile_coord(idx, down, across, splits, group_m, order, 0);
     const int first = at.split * per_split, left = k_tiles - first;
     return {at.batch,
             (int)(at.row * CLUSTER + CLUSTER_ROW) * BM,

@@ -33,7 +33,7 @@ from kernels.stream_k import SMS
 ARCHITECTURES: Final = ("sm_80", "sm_90")
 # The one instruction before sm_90, which has deeper ones too (PTX ISA, "mma").
 SHALLOW: Final = 4
-SPLITS: Final = (1, 2, 3, 4, 6, 8, 11, 16, 22, 33, 44, 66, 132, 264)
+SPLITS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 11, 14, 16, 22, 33, 44, 66, 132, 264)
 # Threads of an SM that keep its four parts' tensor cores busy while some wait.
 BUSY_THREADS: Final = 128
 FEW_WARPS: Final = 4

@@ -16,7 +16,7 @@ struct WorkTile {
     {
         const unsigned both = TILE_M * CLUSTER, down = (rows + both - 1) / both;
         const TileCoord coord =
-            tile_coord(tile_idx, down, (columns + TILE_N - 1) / TILE_N, splits, group_m, order);
+            tile_coord(tile_idx, down, (columns + TILE_N - 1) / TILE_N, splits, group_m, order, 0);
         split = coord.split;
         batch = coord.batch;
         row = (coord.row * CLUSTER + CLUSTER_ROW) * TILE_M;

@@ -46,7 +46,7 @@ from kernels.split_k import k_tiles, k_tiles_per_split
 # Sides of the tile: multiples of 8, as the instruction's columns, and enough of them to fill any number of SMs.
 SIDES: Final = tuple(range(EIGHT, 257, EIGHT))
 STAGES: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
-SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+SPLITS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 18, 24, 32, 48, 64, 96, 128)
 PARTS: Final = (2, 3, 4)  # of k in a cluster
 GROUPS: Final = (1, 2, 4, 8, 16)  # rows of tiles
 # SMs of Hopper devices, as their data sheets give them, and fewer: a few without work leave the others more power.

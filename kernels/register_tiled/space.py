@@ -23,7 +23,7 @@ LARGE: Final = 128
 PROCESSOR_SUMS: Final = 128
 HOPPER: Final = 90
 OLDER: Final = 16  # that NVRTC loses before sm_90
-SPLITS: Final = (1, 2, 3, 4, 6, 8, 11, 16, 22, 33, 44, 66, 132, 264)
+SPLITS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 13, 16, 18, 22, 27, 33, 44, 66, 132, 264)
 _FEWER: Final = dict(zip(SPLITS, (0, *SPLITS), strict=False))
 FEWEST_K_TILES: Final = 2
 # Steps of k between two barriers that a team takes: fewer do not pay for the wait, more take memory from stages.

@@ -49,7 +49,7 @@ from kernels.tensor_core.plan import (
     threads,
 )
 
-SPLITS: Final = (1, 2, 3, 4, 6, 8, 11, 16, 22, 33, 44, 66, 132)
+SPLITS: Final = (1, 2, 3, 4, 5, 6, 8, 9, 11, 13, 16, 18, 22, 27, 33, 44, 66, 132)
 # Threads of an SM that keep its four parts' tensor cores busy, and more than which wait long for each other.
 BUSY_THREADS: Final = 128
 MOST_THREADS: Final = 512

@@ -57,7 +57,7 @@ def test_it_covers_half_types_tf32_and_emulated_float32_on_hopper_alone() -> Non
 def test_the_space_is_rich(dtype: str, precision: str) -> None:
     for problem in shapes(dtype, precision)[::3]:
         found = SPACE.legal(problem, H200)
-        assert 10 <= len(found) <= 16_000, (problem.key, len(found))
+        assert 10 <= len(found) <= 18_000, (problem.key, len(found))
 
 
 @pytest.mark.rotating
@@ -194,7 +194,7 @@ def test_few_rows_swap_operands_and_deep_products_split() -> None:
 
 @pytest.mark.parametrize(
     ("count", "splits"),
-    [(1, SPLITS), (70, (1, 2, 3)), (89, (1, 2, 4)), (100, (1, 2)), (132, (1, 2)), (140, (1,))],
+    [(1, SPLITS), (70, (1, 2, 3)), (89, (1, 2, 4)), (100, (1, 2, 5)), (132, (1, 2)), (140, (1,))],
 )
 def test_k_is_split_where_tiles_fill_few_waves_or_splits_fill_them_better(count: int, splits: tuple[int, ...]) -> None:
     assert useful_splits(count, 132) == splits
