@@ -28,6 +28,7 @@ OF_SPEED: Final = frozenset(
         "packing that takes too long beside the product",
         "stream-K, where tiles fill the SMs evenly",
         "stream-K with tiles more than half past C's edge",
+        "a side of 48, 96 or 192 that reaches further past C than the power of two below",
         "stream-K with a tile shared by too many blocks",
         "more blocks by split k than two waves",
         "a tile at least twice as long as C, where there are shorter ones",

@@ -51,13 +51,17 @@ MULTICAST_CYCLES: Final = 510
 GPC_SMS: Final = 16
 GPCS: Final = 8
 # Cycles until a launch's first k tile has come, between one tile and the next, and for each element on its way to C:
-# where TMA stores it, in boxes that are as narrow as half a sector, and where threads store it by pairs or alone.
+# where TMA stores it, in boxes that are as narrow as half a sector, and where threads store it by pairs or alone, of 4
+# bytes (with SWAP_AB runs of C's rows are twice as long) or of 2.
 START_CYCLES: Final = 2900
 BETWEEN_CYCLES: Final = 740
 STORE_CYCLES: Final = 0.29
 NARROW_CYCLES: Final = 0.52
-PAIR_CYCLES: Final = 0.26
-SINGLE_CYCLES: Final = 0.43
+PAIR_CYCLES: Final = 0.42
+SINGLE_CYCLES: Final = 0.52
+SWAPPED_CYCLES: Final = 0.39
+HALF_PAIR_CYCLES: Final = 0.25
+HALF_SINGLE_CYCLES: Final = 0.34
 # Cycles from the request of a k tile until it has come, while others' come too, and for each of its bytes.
 FLIGHT_CYCLES: Final = 260
 FLIGHT_BYTES: Final = 23
@@ -221,7 +225,11 @@ def _store_cycles(config: Config, problem: Problem, device: Device) -> float:
     if config["TMA_STORE"]:
         row_bytes = LINE_BYTES if config["SWAP_AB"] else problem.itemsize * store_box_columns(config, problem)
         return STORE_CYCLES if row_bytes >= SECTOR_BYTES[device.platform] else NARROW_CYCLES
-    return SINGLE_CYCLES if problem.n % 2 else PAIR_CYCLES
+    if problem.itemsize == HALF_BYTES:
+        return HALF_SINGLE_CYCLES if problem.n % 2 else HALF_PAIR_CYCLES
+    if problem.n % 2 == 0:
+        return PAIR_CYCLES
+    return SWAPPED_CYCLES if config["SWAP_AB"] else SINGLE_CYCLES
 
 
 def _exchange(blocks: int, elements: int) -> float:

@@ -25,7 +25,7 @@ LEAST_SIDE: Final = 32
 # where products fill a GPU, and those that the model has fastest for 158 drawn problems, the fewest within a hundredth
 # of the best; of 256 threads at most, as it has more of them too fast. The others were found faster by tunes of drawn
 # problems, sixteen since tiles take fewer instructions to begin and to store; and by the model for 203 problems, the
-# last sixteen, with sides of 48, 96 or 192.
+# last fifteen, with sides of 48, 96 or 192.
 _TILES: Final = (
     (128, 256, 8, 16, 128, 16, 4, 1),
     (256, 128, 16, 8, 64, 16, 4, 1),
@@ -85,7 +85,6 @@ _TILES: Final = (
     (48, 128, 12, 4, 64, 8, 4, 1),
     (96, 96, 12, 12, 96, 8, 4, 1),
     (96, 48, 4, 12, 48, 32, 4, 4),
-    (48, 96, 12, 12, 96, 32, 4, 4),
     (48, 128, 12, 8, 64, 32, 4, 4),
     (48, 96, 12, 4, 32, 8, 4, 1),
     (128, 96, 8, 12, 96, 16, 4, 2),

@@ -24,6 +24,9 @@ PROCESSOR_SUMS: Final = 128
 HOPPER: Final = 90
 OLDER: Final = 16  # that NVRTC loses before sm_90
 SPLITS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 13, 16, 18, 22, 27, 33, 44, 66, 132, 264)
+# Those that are tried only where their blocks are at most so many for each SM, which one more or less fills unevenly.
+BETWEEN: Final = frozenset({5, 7, 10, 13, 18, 27})
+WAVES_BETWEEN: Final = 2
 _FEWER: Final = dict(zip(SPLITS, (0, *SPLITS), strict=False))
 FEWEST_K_TILES: Final = 2
 # Steps of k between two barriers that a team takes: fewer do not pay for the wait, more take memory from stages.
@@ -114,7 +117,8 @@ def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
 
 def _splits_needed(config: Config, problem: Problem, device: Device) -> bool:
     split = config["SPLIT_K"]
-    return split == 1 or blocks(config, problem) * split <= WAVES * device.limits.sms
+    waves = WAVES_BETWEEN if split in BETWEEN else WAVES
+    return split == 1 or blocks(config, problem) * split <= waves * device.limits.sms
 
 
 def _sms_used(config: Config, problem: Problem, device: Device) -> bool:

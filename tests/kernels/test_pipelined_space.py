@@ -38,8 +38,8 @@ from tests.support.kernels.pipelined_configs import (
 @pytest.mark.rotating
 def test_the_space_is_rich() -> None:
     for shape in ((1024, 1024, 1024), (512, 512, 512), (32, 1024, 32768), (256, 256, 16384)):
-        assert 2000 <= len(SPACE.legal(Problem(*shape), H200)) < 15_000, shape
-    assert len(SPACE.legal(Problem(16, 8192, 8192), H200)) < 15_000
+        assert 2000 <= len(SPACE.legal(Problem(*shape), H200)) < 25_000, shape
+    assert len(SPACE.legal(Problem(16, 8192, 8192), H200)) < 25_000
 
 
 @pytest.mark.rotating
@@ -47,11 +47,12 @@ def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw, problem = random.Random(seed), Problem(300, 201, 300, trans_a=True)  # noqa: S311 - configs, not secrets
-    copied_by = {"CP_SIZE_A": (16,), "CP_SIZE_B": (4, 16)}
-    kinds = dict(SPACE.parameters) | {"STREAM_K_SMS": (0, H200.limits.sms)} | copied_by
-    drawn = [Config(tuple((name, draw.choice(kinds[name])) for name in SPACE.parameters)) for _ in range(60_000)]
-    asked = [each for each in drawn if SPACE.refusal(each, problem, H200) is None]
+    kinds = dict(SPACE.parameters) | {"STREAM_K_SMS": (0, H200.limits.sms)}
     found = SPACE.legal(problem, H200)
+    # Of what is found, two parameters anew: of configs drawn at random hardly one of 100,000 is legal.
+    changed = [{name: draw.choice(kinds[name]) for name in draw.sample(sorted(kinds), 2)} for _ in range(20_000)]
+    drawn = [SPACE.config(dict(draw.choice(found)) | each) for each in changed]
+    asked = [each for each in drawn if SPACE.refusal(each, problem, H200) is None]
     assert asked
     assert set(asked) <= set(found)
     assert all(SPACE.refusal(each, problem, H200) is None for each in found)
@@ -81,6 +82,7 @@ REFUSED = [
         H200,
         "copies that do not divide evenly among the threads",
     ),
+    (tile(BM=48, TM=12, WN=32), replace(CUBE, m=60), H200, "a side of 48, 96 or 192 that reaches further past C"),
     (tile(BM=256, BN=48, TN=12, WN=48), TURNED, H200, "rounds of copies that do not lie alike"),
     (tile(LARGE, TM=16, TN=16), CUBE, H200, "more registers a thread"),
     (tile(LARGE, BM=256), CUBE, H200, "more registers a thread"),
@@ -298,7 +300,7 @@ def test_tiles_too_deep_to_count_their_phases_are_left_whole() -> None:
 
 
 @pytest.mark.rotating
-@pytest.mark.parametrize("shape", [(2304, 2304, 2304), (123, 4567, 8901), (3072, 3072, 3072)], ids=str)
+@pytest.mark.parametrize("shape", [(2304, 2304, 2304), (2560, 2560, 2560), (3072, 3072, 3072)], ids=str)
 def test_tiles_that_leave_a_wave_half_empty_are_shared_out(shape: tuple[int, int, int]) -> None:
     problem = Problem(*shape)
     chosen = PIPELINED.default(problem, H200)
