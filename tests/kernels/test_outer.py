@@ -13,7 +13,6 @@ import pytest
 
 from app.services.best.lookup import untuned
 from app.worker.serving.launch_class import sample
-from kernels.division import divider
 from kernels.outer import OUTER
 from kernels.outer.plan import blocks
 from kernels.outer.space import SPACE
@@ -55,21 +54,6 @@ def test_what_cannot_run_well_is_refused_by_its_reason(
 ) -> None:
     refusal = SPACE.refusal(tile(*values), problem, H200)
     assert refusal is None if rule is None else str(refusal).startswith(rule)
-
-
-def test_rows_are_divided_by_as_whole_numbers_are() -> None:
-    seed = secrets.randbelow(2**32)
-    print(f"seed {seed}")
-    dice = random.Random(seed)  # noqa: S311  divisors, no secrets
-    for _ in range(2000):
-        divisor = dice.choice(
-            (dice.randint(1, 70), 2 ** dice.randint(0, 30) + dice.randint(0, 1), dice.randint(1, 2**31 - 1))
-        )
-        multiplier = divider(divisor)
-        assert multiplier < 2**63
-        most = (2**31 - 1) // divisor * divisor
-        for dividend in (dice.randint(0, 2**31 - 1), most, most - 1, 2**31 - 1):
-            assert dividend * multiplier >> 62 == dividend // divisor
 
 
 def test_a_class_of_one_k_is_verified_by_a_product_of_one() -> None:
