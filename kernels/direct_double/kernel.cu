@@ -35,6 +35,7 @@
 #error "TRANS_B must be defined"
 #endif
 #include "portable.h"
+#include "division.h"
 #if __CUDA_ARCH__ >= 900 && !(TRANS_A && !TRANS_B)
 #define MMA_K 8
 #else
@@ -93,7 +94,7 @@ INNER int is_aligned(const void *operand)
 extern "C" __global__ CLUSTER_DIMS __launch_bounds__(32 * WARPS, 1) void
 matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX batches,
-       const INDEX k_per_slice)
+       const INDEX k_per_slice, const INDEX by_across, const INDEX by_down)
 {
     const unsigned warp = threadIdx.x / 32, block = cta_rank_in_cluster(),
                    slice = block * SLICE_K + warp % SLICE_K;
@@ -101,9 +102,9 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
     const unsigned tile = blockIdx.x / CLUSTER_K * TEAMS + warp / SLICE_K, high = tile / GROUP_M;
     const unsigned across = ((unsigned)n + BN - 1) / BN,
                    down = ((unsigned)m + BM * GROUP_M - 1) / (BM * GROUP_M);
-    // The first loads wait for this arithmetic: no division where one would do.
-    const unsigned strip = across > 1 ? high / across : high,
-                   batch = batches > 1 ? strip / down : 0,
+    // The first loads wait for this arithmetic: nothing is divided where the quotient is zero.
+    const unsigned strip = high < across ? 0 : quotient(high, by_across),
+                   batch = batches > 1 ? quotient(strip, by_down) : 0,
                    row = ((strip - batch * down) * GROUP_M + tile % GROUP_M) * BM,
                    column = (high - strip * across) * BN;
     const int is_tile = batch < batches && row < m;

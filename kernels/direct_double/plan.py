@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.direct_tensor.plan import threads
+from kernels.division import divider
 from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.space import Config
@@ -47,5 +48,6 @@ def grid(config: Config, problem: Problem) -> int:
 
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
-    scalars = problem.batch, k_per_slice(config, problem)
+    across, down = -(-problem.n // config["BN"]), -(-problem.m // (config["BM"] * config["GROUP_M"]))
+    scalars = problem.batch, k_per_slice(config, problem), divider(across), divider(down)
     return Plan(grid(config, problem), (threads(config), 1), scalars=scalars, cluster=config["CLUSTER_K"])

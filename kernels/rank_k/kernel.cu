@@ -34,6 +34,7 @@
 #error "TRANS_B must be defined"
 #endif
 #include "dtype.h"
+#include "division.h"
 #if defined(DTYPE_FLOAT16) || defined(DTYPE_BFLOAT16)
 #define HALVES
 #include "cvt_pack.h"
@@ -70,11 +71,14 @@ INNER void store_tile(STORED *c, const INDEX n, const int rows, const int column
 
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
-       const INDEX n, const INDEX k)
+       const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX by_across,
+       const INDEX by_down)
 {
     DYNAMIC_SHARED(smem, BM * LD_A + BN * LD_B);
     const unsigned across = (unsigned)((n + BN - 1) / BN), down = (unsigned)((m + BM - 1) / BM);
-    const unsigned tile = (unsigned)BLOCK, high = tile / across, batch = high / down;
+    // The first loads wait for this arithmetic: nothing is divided where the quotient is zero.
+    const unsigned tile = (unsigned)BLOCK, high = tile < across ? 0 : quotient(tile, by_across),
+                   batch = high < down ? 0 : quotient(high, by_down);
     const INDEX row = (INDEX)(high - batch * down) * BM,
                 column = (INDEX)(tile - high * across) * BN;
     const int rows = (int)(m - row < BM ? m - row : BM),

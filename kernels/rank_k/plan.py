@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.division import divider
 from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.rules import VECTOR_BYTES, WARP, blocks, real_bytes, registers_granted
@@ -50,4 +51,10 @@ def registers(config: Config, problem: Problem) -> int:
 
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
-    return Plan(blocks(config, problem), (threads(config), 1), shared_bytes(config, problem))
+    across, down = -(-problem.n // config["BN"]), -(-problem.m // config["BM"])
+    return Plan(
+        grid=blocks(config, problem),
+        block=(threads(config), 1),
+        shared_bytes=shared_bytes(config, problem),
+        scalars=(divider(across), divider(down)),
+    )

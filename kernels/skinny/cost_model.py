@@ -76,7 +76,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
         reads / bandwidth * (1 + HALF_BUSY / ahead),
         _issuing(config, problem, device, at_once, planned.grid),
     )
-    splits, fan, _ = planned.scalars
+    splits, fan, _ = planned.scalars[:3]
     starting += waves * _alone(config, problem, splits) / CLOCK
     ending = _ending(config, problem, device, splits, fan, waves)
     return starting + ending + (1 - BESIDE) * max(parts) + BESIDE * sum(parts)

@@ -35,6 +35,7 @@
 #error "TRANS_B must be defined"
 #endif
 #include "dtype.h"
+#include "division.h"
 // If n is the short side, A is the long operand and all is mirrored.
 #define FLAT (BM < BN)
 #define SHORT (FLAT ? BM : BN)
@@ -149,7 +150,8 @@ PART void add_phase(const LOCAL REAL *y, LOCAL REAL *ring, int *slot, const GLOB
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const GLOBAL STORED *RESTRICT a, const GLOBAL STORED *RESTRICT b, GLOBAL STORED *RESTRICT c,
        const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *workspace, const INDEX splits,
-       const INDEX fan, const INDEX depth)
+       const INDEX fan, const INDEX depth, const INDEX by_across, const INDEX by_down,
+       const INDEX by_splits)
 {
     DYNAMIC_SHARED(smem, SMEM_SIZE + 16);
     const INDEX shorter = FLAT ? m : n, longer = FLAT ? n : m, pitch = LONG_BY_K ? k : longer;
@@ -157,11 +159,15 @@ matmul(const GLOBAL STORED *RESTRICT a, const GLOBAL STORED *RESTRICT b, GLOBAL 
     // split.
     const unsigned across = (unsigned)((shorter + SHORT - 1) / SHORT),
                    down = (unsigned)((longer + LONG - 1) / LONG);
-    const unsigned line = (unsigned)BLOCK / across, pile = line / down, count = (unsigned)splits,
-                   batch = pile / count;
-    const INDEX row = (INDEX)(line % down) * LONG,
-                column = (INDEX)((unsigned)BLOCK % across) * SHORT;
-    const INDEX start = pile % count * depth, remaining = MIN(depth, k - start);
+    // The first loads wait for this arithmetic: nothing is divided where the quotient is zero.
+    const unsigned block = (unsigned)BLOCK, count = (unsigned)splits,
+                   line = block < across ? 0 : quotient(block, by_across),
+                   pile = line < down ? 0 : quotient(line, by_down),
+                   batch = pile < count ? 0 : quotient(pile, by_splits);
+    const unsigned down_long = line - pile * down, across_short = block - line * across,
+                   split = pile - batch * count;
+    const INDEX row = (INDEX)down_long * LONG, column = (INDEX)across_short * SHORT;
+    const INDEX start = split * depth, remaining = MIN(depth, k - start);
     const int rows = (int)MIN(longer - row, LONG), columns = (int)MIN(shorter - column, SHORT);
     const int wide = pitch % WIDE == 0 && ADDRESS(FLAT ? b : a) % 16 == 0;
     const int own = !LONG_BY_K && wide ? LONG_THREAD * WIDE : LONG_THREAD,
@@ -179,8 +185,8 @@ matmul(const GLOBAL STORED *RESTRICT a, const GLOBAL STORED *RESTRICT b, GLOBAL 
                         SMEM_SIZE); // kept in shared memory, as the loop over k needs the registers
     if (THREAD_X == 0) {
         place[0] = batch * m * n + column * (FLAT ? n : 1) + row * (FLAT ? 1 : n);
-        place[1] = pile % count;
-        place[2] = (batch * down + line % down) * across + (unsigned)BLOCK % across;
+        place[1] = split;
+        place[2] = (batch * down + down_long) * across + across_short;
         place[3] = columns;
         place[4] = rows;
         place[5] = offset;

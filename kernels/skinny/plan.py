@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isqrt
 from typing import Final
 
+from kernels.division import divider
 from kernels.launch import COUNTERS, Plan
 from kernels.problem import Problem
 from kernels.rules import VECTOR_BYTES, blocks, real_bytes, registers_granted
@@ -139,6 +140,8 @@ def plan(config: Config, problem: Problem) -> Plan:
     """Blocks for tiles and splits; splits, fan and depth as scalars. One split if the workspace holds no more."""
     splits, fan, depth = split_k(config, problem)
     counters, left = workspace(config, problem)
+    shorter, longer = (problem.m, problem.n) if config["BM"] < config["BN"] else (problem.n, problem.m)
+    across, down = -(-shorter // short_side(config)), -(-longer // long_side(config))
     if counters > COUNTERS or left > WORKSPACE_BYTES:
         splits, fan, depth = 1, 1, problem.k
     return Plan(
@@ -146,5 +149,5 @@ def plan(config: Config, problem: Problem) -> Plan:
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=4 * COUNTERS + left if splits > 1 else 0,
-        scalars=(splits, fan, depth),
+        scalars=(splits, fan, depth, divider(across), divider(down), divider(splits)),
     )

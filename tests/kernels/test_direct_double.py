@@ -43,16 +43,16 @@ def test_a_warp_has_a_tile_and_groups_of_rows_are_whole() -> None:
     config = tile(16, 16, 40, 1, 4, 1, 1, 2)
     assert tiles(config, problem) == 3 * 6 * 3
     launch = DIRECT_DOUBLE.launch(config, problem, H200)
-    assert (launch.grid, launch.block, launch.scalars) == (14, (128, 1), (3, 66))
+    assert (launch.grid, launch.block, launch.scalars[:2]) == (14, (128, 1), (3, 66))
     assert passes(config, problem) == 2
 
 
 def test_slices_of_k_are_those_of_a_clusters_warps() -> None:
     config = tile(16, 16, 24, 1, 16, 16, 8, 1)
     launch = DIRECT_DOUBLE.launch(config, LONG_K, H200)
-    assert (launch.grid, launch.cluster, launch.block, launch.scalars) == (2 * 9 * 8, 8, (512, 1), (1, 34))
+    assert (launch.grid, launch.cluster, launch.block, launch.scalars[:2]) == (2 * 9 * 8, 8, (512, 1), (1, 34))
     several = DIRECT_DOUBLE.launch(tile(16, 16, 32, 1, 8, 4, 4, 2), LONG_K, H200)
-    assert (several.grid, several.cluster, several.scalars) == (9 * 4, 4, (1, 272))
+    assert (several.grid, several.cluster, several.scalars[:2]) == (9 * 4, 4, (1, 272))
 
 
 @pytest.mark.parametrize(
