@@ -1,8 +1,10 @@
-"""Division by a number that a launch knows, as a multiplication: what common/division.h multiplies by."""
+"""Divisions by numbers that a launch knows, as multiplications: scalars of division.h and tile_scheduler.h."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from kernels.problem import smaller
 
 _ONE: Final = 1 << 62  # what the kernels shift out: of what is divided there are 31 bits, and a scalar has a sign
 
@@ -13,3 +15,10 @@ def divider(divisor: int) -> int:
     Granlund and Montgomery, Division by Invariant Integers using Multiplication (1994).
     """
     return -(-_ONE // divisor)
+
+
+def tile_order(down: int, across: int, splits: int, group_m: int) -> tuple[int, ...]:
+    """The scalars of a kernel's TILE_ORDER_ARGUMENTS: `down` x `across` tiles, `group_m` rows of them a group."""
+    high = smaller(group_m, down)
+    last = down - (down - 1) // high * high  # rows of the last group
+    return tuple(map(divider, (down * across, splits, high * across, high, last)))

@@ -4,7 +4,7 @@ typedef struct {
     unsigned row, column, split, batch;
 } TileCoord; // in tiles
 
-// What tile indices are divided by, as tile_scheduler.py makes it: the tiles of a product, its
+// What tile indices are divided by, as division.py makes it: the tiles of a product, its
 // splits, the tiles of a group, and the rows of a group and of the last one.
 typedef struct {
     INDEX product, split, group, height, last;

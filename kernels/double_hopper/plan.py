@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
+from kernels.division import tile_order
 from kernels.launch import COUNTERS, Plan, TensorMap
 from kernels.problem import Problem, smaller
 from kernels.rules import LINE_BYTES, REGISTERS_AT_ONCE, WARP
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
-from kernels.tile_scheduler import tile_order
 
 # As in config.h: a block's producer, and the registers of its threads; the most of a consumer's.
 PRODUCER: Final = 128

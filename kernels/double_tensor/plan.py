@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.division import tile_order
 from kernels.launch import COUNTERS, Plan
 from kernels.problem import Problem, smaller
 from kernels.rules import LINE_BYTES, WARP, blocks, registers_granted
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
 from kernels.stream_k import stream_k_lines, stream_k_schedule
-from kernels.tile_scheduler import tile_order
 
 # Registers beside sums and operands, as NVRTC 12.9 allots them: addresses, sizes, counters.
 ADDRESSES: Final = 80

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kernels import packing
+from kernels.division import tile_order
 from kernels.fp32_emulation import split_operands
 from kernels.launch import COUNTERS, Plan, Step, TensorMap, dtype_macros
 from kernels.problem import Problem, smaller
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split, reduce_step
-from kernels.tile_scheduler import tile_order
 
 SPLIT_K_REDUCE: Final = "hopper/split_k_reduce.cu"
 # As in epilogue.h: an epilogue tile of 64 rows of 128 bytes; and a stage's two mbarriers.

@@ -20,8 +20,8 @@
 #define OUT_PACKS (ACC_PACKS / SLICE_K)
 #include "smem_tile.h"
 // Copies beside each other in a line are a power of two, that the rounds lie alike: of a side of 96
-// a third. A warp that copies less than 16 bytes at once makes at most 32 of them, and then the next
-// ones: most addresses are constants apart.
+// a third. A warp that copies less than 16 bytes at once makes at most 32 of them, and then the
+// next ones: most addresses are constants apart.
 #define POWER_OF_2(x) ((x) & -(x))
 #undef LINE_PACKS
 #define LINE_PACKS                                                            \
@@ -98,8 +98,8 @@ template <int side, int transpose, int cp_size> struct TileLoader {
             }
             return;
         }
-        // Rows or columns that lie `apart` are copied in rounds that follow each other: in `each` of
-        // them columns are the same, and every `period` rounds rows are.
+        // Rows or columns that lie `apart` are copied in rounds that follow each other: in `each`
+        // of them columns are the same, and every `period` rounds rows are.
         constexpr int lines = transpose ? side : BK, of_round = LARGER(THREADS / LINE_PACKS, 1),
                       each = transpose || of_round >= lines ? 1 : lines / of_round,
                       period = !transpose ? turns : of_round >= lines ? 1 : lines / of_round,

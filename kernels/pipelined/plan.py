@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.cost_model import SECTOR_BYTES
+from kernels.division import tile_order
 from kernels.launch import COUNTERS, Plan, Step
 from kernels.packing import pack_mn_major, packed_lines
 from kernels.problem import Problem
@@ -14,7 +15,6 @@ from kernels.rules import FLOAT_BYTES, LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, reduce_step
 from kernels.stream_k import StreamKSchedule, stream_k_lines, stream_k_schedule
-from kernels.tile_scheduler import tile_order
 
 CP_SIZES: Final = (16, 8, 4)
 SPLIT_K_REDUCE: Final = "pipelined/split_k_reduce.cu"

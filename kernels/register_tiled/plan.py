@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.division import tile_order
 from kernels.launch import COUNTERS, Plan
 from kernels.packing import pack_mn_major, packed_lines
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, blocks, registers_granted
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
-from kernels.tile_scheduler import tile_order
 
 
 def threads(config: Config) -> int:

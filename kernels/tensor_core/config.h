@@ -101,7 +101,8 @@ INNER BlockTile block_tile(const unsigned block, const INDEX m, const INDEX n, c
 {
     const unsigned across = (unsigned)(((unsigned long long)n + BN - 1) / BN),
                    down = (unsigned)(((unsigned long long)m + BM - 1) / BM), tiles = across * down;
-    const TileCoord at = tile_coord(block, down, across, (unsigned)splits, (unsigned)group_m, order, 0);
+    const TileCoord at =
+        tile_coord(block, down, across, (unsigned)splits, (unsigned)group_m, order, 0);
     const unsigned tile = block - (at.batch * (unsigned)splits + at.split) * tiles;
     const INDEX row = (INDEX)at.row * BM, column = (INDEX)at.column * BN;
     const int rows = m - row < BM ? (int)(m - row) : BM,

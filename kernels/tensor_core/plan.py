@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kernels.division import tile_order
 from kernels.fp32_emulation import SplitOperands, split_operands
 from kernels.launch import COUNTERS, Plan
 from kernels.packing import HALF_BYTES, A, B, pack_k_major, packed_k_major
@@ -12,7 +13,6 @@ from kernels.problem import Problem, larger, smaller
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP, blocks, registers_granted
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, counters, fan, k_tiles, k_tiles_per_split
-from kernels.tile_scheduler import tile_order
 
 ACCUMULATOR_BYTES: Final = 4
 # Bytes of a cp.async (PTX ISA, "cp.async"): of fewer than 16 through the L1 cache.

@@ -10,6 +10,7 @@ import pytest
 from kernels import packing
 from kernels.common import wgmma_registers
 from kernels.common.wgmma_registers import WIDTHS
+from kernels.division import tile_order
 from kernels.fp32_emulation import split_operands
 from kernels.hopper import HOPPER
 from kernels.hopper.cost_model import seconds
@@ -34,7 +35,6 @@ from kernels.hopper.space import SPACE, SPLITS, enough_stages, not_for_tma, stag
 from kernels.launch import COUNTERS
 from kernels.problem import Problem
 from kernels.space import Config
-from kernels.tile_scheduler import tile_order
 from tests.support.kernels.devices import PROCESSOR, TRANSPOSITIONS
 from tests.support.kernels.hopper_configs import CLASSES, H200, launch, shapes, tile
 
