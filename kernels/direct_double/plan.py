@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.common.division import divider
 from kernels.direct_tensor.plan import threads
-from kernels.division import divider
 from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.space import Config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.division import divider
+from kernels.common.division import divider
 from kernels.launch import Plan
 from kernels.packing import A, B
 from kernels.problem import Problem

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.common.division import tile_order
 from kernels.device import Device
-from kernels.division import tile_order
 from kernels.launch import COUNTERS, Plan, TensorMap
 from kernels.problem import Problem, smaller
 from kernels.rules import LINE_BYTES, REGISTERS_AT_ONCE, WARP

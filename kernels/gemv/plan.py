@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Final
 
-from kernels.division import divider
+from kernels.common.division import divider
 from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.rules import FLOAT_BYTES, WARP, blocks, real_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kernels import packing
-from kernels.division import tile_order
+from kernels.common.division import tile_order
 from kernels.fp32_emulation import split_operands
 from kernels.launch import COUNTERS, Plan, Step, TensorMap, dtype_macros
 from kernels.problem import Problem, smaller

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.division import divider
+from kernels.common.division import divider
 from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.space import Config

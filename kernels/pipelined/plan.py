@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.common.division import tile_order
 from kernels.cost_model import SECTOR_BYTES
-from kernels.division import tile_order
 from kernels.launch import COUNTERS, Plan, Step
 from kernels.packing import pack_mn_major, packed_lines
 from kernels.problem import Problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.division import divider
+from kernels.common.division import divider
 from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.rules import VECTOR_BYTES, WARP, blocks, real_bytes, registers_granted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.division import tile_order
+from kernels.common.division import tile_order
 from kernels.launch import COUNTERS, Plan
 from kernels.packing import pack_mn_major, packed_lines
 from kernels.problem import Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isqrt
 from typing import Final
 
-from kernels.division import divider
+from kernels.common.division import divider
 from kernels.launch import COUNTERS, Plan
 from kernels.problem import Problem
 from kernels.rules import VECTOR_BYTES, blocks, real_bytes, registers_granted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kernels.division import tile_order
+from kernels.common.division import tile_order
 from kernels.fp32_emulation import SplitOperands, split_operands
 from kernels.launch import COUNTERS, Plan
 from kernels.packing import HALF_BYTES, A, B, pack_k_major, packed_k_major

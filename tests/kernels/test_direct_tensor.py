@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from app.worker.serving.launch_class import sample
+from kernels.common.division import divider
 from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.direct_tensor.plan import passes, slices, tiles
 from kernels.direct_tensor.space import MOST_PASSES, SPACE, most_k
-from kernels.division import divider
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS

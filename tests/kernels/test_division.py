@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 
-from kernels.division import divider, tile_order
+from kernels.common.division import divider, tile_order
 
 
 def test_a_multiplier_divides_as_whole_numbers_do() -> None:

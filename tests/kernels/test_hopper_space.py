@@ -9,8 +9,8 @@ import pytest
 
 from kernels import packing
 from kernels.common import wgmma_registers
+from kernels.common.division import tile_order
 from kernels.common.wgmma_registers import WIDTHS
-from kernels.division import tile_order
 from kernels.fp32_emulation import split_operands
 from kernels.hopper import HOPPER
 from kernels.hopper.cost_model import seconds
