@@ -33,6 +33,7 @@
 #error "TRANS_B must be defined"
 #endif
 #include "portable.h"
+#include "division.h"
 #define PRODUCT_THREADS (BM / TM * (BN / TN)) // threads of one product
 #define THREADS (BATCH_PER_BLOCK * PRODUCT_THREADS)
 #include "smem_layout.h"
@@ -145,15 +146,16 @@ PART void store_tile(GLOBAL REAL *c, const int n, const int rows, const int colu
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
        const INDEX m_, const INDEX n_, const INDEX k_, GLOBAL REAL *RESTRICT workspace,
-       const INDEX batch)
+       const INDEX batch, const INDEX by_tiles, const INDEX by_across)
 {
     DYNAMIC_SHARED(smem, STAGES * STAGE_SIZE);
     const int m = (int)m_, n = (int)n_, k = (int)k_;
     // The first copies wait for this arithmetic: it has no division where a product is one tile.
     const unsigned across = (unsigned)(n + BN - 1) / BN,
                    tiles = (unsigned)(m + BM - 1) / BM * across;
-    const unsigned block = (unsigned)BLOCK, group = tiles > 1 ? block / tiles : block;
-    const unsigned tile = tiles > 1 ? block % tiles : 0, down = tiles > 1 ? tile / across : 0;
+    const unsigned block = (unsigned)BLOCK, group = tiles > 1 ? quotient(block, by_tiles) : block;
+    const unsigned tile = block - group * tiles,
+                   down = tile < across ? 0 : quotient(tile, by_across);
     const int row = (int)down * BM, column = (int)(tile - down * across) * BN;
     // A block's last products may be past the end of the batch: nothing of theirs is copied or
     // stored.

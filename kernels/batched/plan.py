@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.common.division import divider
 from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.rules import VECTOR_BYTES, registers_granted
@@ -54,4 +55,6 @@ def vector(problem: Problem) -> int:
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
     grid, shared = blocks(config, problem), shared_bytes(config, problem)
-    return Plan(grid, (threads(config), 1), shared, scalars=(problem.batch,))
+    across, down = -(-problem.n // config["BN"]), -(-problem.m // config["BM"])
+    scalars = problem.batch, divider(across * down), divider(across)
+    return Plan(grid, (threads(config), 1), shared, scalars=scalars)

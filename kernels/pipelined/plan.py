@@ -44,11 +44,8 @@ def rounds_lie_alike(config: Config, problem: Problem) -> bool:
 
 def _lie_alike(of_block: int, depth: int, side: int, cp_size: int, turned: bool) -> bool:
     packs = side * FLOAT_BYTES // cp_size
-    beside = (
-        SECTOR_BYTES["cuda"] // FLOAT_BYTES
-        if turned
-        else min(packs & -packs, WARP if cp_size < VECTOR_BYTES else packs)
-    )
+    most = WARP if cp_size < VECTOR_BYTES else packs
+    beside = SECTOR_BYTES["cuda"] // FLOAT_BYTES if turned else min(packs & -packs, most)
     if of_block < beside:
         return beside % of_block == 0
     of_round, lines = of_block // beside, side if turned else depth

@@ -128,11 +128,8 @@ def _streamed_unpacked(config: Config, _: Problem, __: Device) -> bool:
 
 def _rounds_whole(config: Config, problem: Problem, _: Device) -> bool:
     of_block, depth = threads(config), config["BK"] * problem.itemsize
-    of_a, of_b = (
-        config["BM"] * depth % (of_block * config["CP_SIZE_A"]),
-        config["BN"] * depth % (of_block * config["CP_SIZE_B"]),
-    )
-    return of_a == of_b == 0
+    sides = (config["BM"], config["CP_SIZE_A"]), (config["BN"], config["CP_SIZE_B"])
+    return not any(side * depth % (of_block * cp_size) for side, cp_size in sides)
 
 
 def _copies_divide(config: Config, problem: Problem, _: Device) -> bool:

@@ -36,6 +36,7 @@
 #error "TRANS_B must be defined"
 #endif
 #include "portable.h"
+#include "division.h"
 // S is C's short side and L its long one. A warp covers all of the tile's short side, so that no
 // other warp reads its part of the large operand: each warp loads its own part and waits for no
 // other; the block synchronises only when the kept operand changes.
@@ -100,17 +101,18 @@ PART void store_tile(GLOBAL REAL *c, const INDEX n, const int rows, const int co
 
 KERNEL_MIN_BLOCKS(32 * WARPS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
-       const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *workspace, const INDEX tiles)
+       const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *workspace, const INDEX tiles,
+       const INDEX runs, const INDEX by_pieces, const INDEX by_runs)
 {
     DYNAMIC_SHARED(smem, DEPTH * LD_SMALL + WARPS * STAGES * STAGE_SIZE);
-    // A block computes `tiles` tiles one after the other; blocks that stream the same part of the
-    // large operand follow each other.
+    // A block computes `tiles` tiles one after the other, of which `runs` blocks cover the longer
+    // side; blocks that stream the same part of the large operand follow each other.
     const INDEX shorter = KEEP_A ? m : n, longer = KEEP_A ? n : m, run = WARP_LONG * WARPS * tiles;
     const unsigned pieces = (unsigned)((shorter + SHORT - 1) / SHORT),
-                   block = (unsigned)BLOCK / pieces;
-    const unsigned runs = (unsigned)((longer + run - 1) / run);
-    const INDEX batch = block / runs, piece = (unsigned)BLOCK % pieces * SHORT,
-                first = block % runs * run;
+                   block = (unsigned)BLOCK < pieces ? 0 : quotient((unsigned)BLOCK, by_pieces),
+                   product = block < (unsigned)runs ? 0 : quotient(block, by_runs);
+    const INDEX batch = product, piece = ((unsigned)BLOCK - block * pieces) * SHORT,
+                first = (block - product * (unsigned)runs) * run;
     const INDEX pitch_small = TRANSPOSE_SMALL ? k : shorter;
     const int sides = REST(shorter - piece, SHORT), all = REST(longer - first, run),
               own = THREAD_X / 32 * WARP_LONG;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from kernels.common.division import divider
 from kernels.device import Device
 from kernels.launch import Plan
 from kernels.problem import Problem
@@ -84,10 +85,16 @@ def registers(config: Config, problem: Problem) -> int:
 
 def blocks(config: Config, problem: Problem, tiles: int) -> int:
     """Blocks of a launch with `tiles` tiles a block."""
+    pieces, runs = pieces_and_runs(config, problem, tiles)
+    return problem.batch * pieces * runs
+
+
+def pieces_and_runs(config: Config, problem: Problem, tiles: int) -> tuple[int, int]:
+    """Tiles along C's shorter side, and blocks of `tiles` tiles along the longer one."""
     (short, long), (tile_short, tile_long) = short_and_long(problem), short_and_long_tile(config)
     if config["KEEP_A"] != (problem.m < problem.n):
         short, long = long, short
-    return problem.batch * -(-short // tile_short) * -(-long // (tile_long * tiles))
+    return -(-short // tile_short), -(-long // (tile_long * tiles))
 
 
 @lru_cache(maxsize=4096)
@@ -118,4 +125,10 @@ def depth(piece: int, problem: Problem, device: Device) -> int:
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
     tiles = config["TILES"]
-    return Plan(blocks(config, problem, tiles), (threads(config), 1), shared_bytes(config, problem), scalars=(tiles,))
+    pieces, runs = pieces_and_runs(config, problem, tiles)
+    return Plan(
+        grid=problem.batch * pieces * runs,
+        block=(threads(config), 1),
+        shared_bytes=shared_bytes(config, problem),
+        scalars=(tiles, runs, divider(pieces), divider(runs)),
+    )
