@@ -124,12 +124,14 @@ def test_cells_that_no_config_may_have_are_hatched_with_their_rule(at_replayed: 
     opened(at_replayed, f"{PAGE}?brush=BN:4..8")
     assert set(pictured(at_replayed)) == kept
     at_replayed.page.locator("#landscape .chart").evaluate("chart => chart.scrollIntoView()")
-    option = at_replayed.page.evaluate(
+    # The cells come by a request of their own, after what was measured.
+    option = at_replayed.page.wait_for_function(
         """async module => {
           const { getInstanceByDom } = await import(module);
-          return getInstanceByDom(document.querySelector("#landscape .chart")).getOption().series[1].data; }""",
-        f"{at_replayed.url}/static/vendor/echarts.js",
-    )
+          const { data } = getInstanceByDom(document.querySelector("#landscape .chart")).getOption().series[1];
+          return data.length ? data : null; }""",
+        arg=f"{at_replayed.url}/static/vendor/echarts.js",
+    ).json_value()
     (_, xs), (_, ys) = drawn(at_replayed, "#landscape .chart")[0]
     assert {(xs[one["value"][0]], ys[one["value"][1]]) for one in option} == {(x, y) for x in xs for y in ys} - kept
     assert {one["cell"]["reason"] for one in option} == {"a rule of a test"}
