@@ -34,7 +34,6 @@
 #error "TRANS_B must be defined"
 #endif
 #include "dtype.h"
-#include "division.h"
 #define MIN(x, y) ((x) < (y) ? (x) : (y))
 #define SHORT (LONG_N ? BM : BN)
 #define LONG (LONG_N ? BN : BM)
@@ -58,18 +57,14 @@
 
 extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, 1) void
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
-       const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX by_across,
-       const INDEX by_down)
+       const INDEX n, const INDEX k)
 {
     DYNAMIC_SHARED(smem, SMEM_SIZE);
     const INDEX shorter = LONG_N ? m : n, longer = LONG_N ? n : m;
     // Blocks that read the same part of the long operand follow each other.
     const unsigned across = ((unsigned)shorter + SHORT - 1) / SHORT,
                    down = ((unsigned)longer + LONG - 1) / LONG;
-    // The first loads wait for this arithmetic: nothing is divided where the quotient is zero.
-    const unsigned tile = (unsigned)BLOCK / CLUSTER_K,
-                   line = tile < across ? 0 : quotient(tile, by_across),
-                   batch = line < down ? 0 : quotient(line, by_down);
+    const unsigned tile = (unsigned)BLOCK / CLUSTER_K, line = tile / across, batch = line / down;
     const INDEX row = (INDEX)(line - batch * down) * LONG,
                 column = (INDEX)(tile - line * across) * SHORT;
     const int rows = (int)MIN(longer - row, LONG), columns = (int)MIN(shorter - column, SHORT);

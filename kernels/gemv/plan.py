@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import ceil
 from typing import Final
 
-from kernels.common.division import divider
 from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.rules import FLOAT_BYTES, WARP, blocks, real_bytes
@@ -108,12 +107,5 @@ def grid(config: Config, problem: Problem) -> int:
 
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
-    shorter, longer = (problem.m, problem.n) if config["LONG_N"] else (problem.n, problem.m)
-    across, down = -(-shorter // short_side(config)), -(-longer // long_side(config))
-    return Plan(
-        grid=grid(config, problem),
-        block=(threads(config), 1),
-        shared_bytes=shared_bytes(config, problem),
-        scalars=(divider(across), divider(down)),
-        cluster=config["CLUSTER_K"],
-    )
+    block = threads(config), 1
+    return Plan(grid(config, problem), block, shared_bytes(config, problem), cluster=config["CLUSTER_K"])

@@ -69,6 +69,9 @@ def is_spilled(config: Config, problem: Problem) -> bool:
     lhs, rhs = tile_operands(config, problem)
     if config["TMA_STORE"] and not config["REALIGN"]:
         return False
+    has_most = accumulators(config, problem) >= MOST_EMULATED_ACCUMULATORS[TOGETHER]
+    if emulated(problem) and config["SWAP_AB"] and has_most:
+        return True
     tf32 = problem.precision == "tf32"
     stored = tf32 and not config["TMA_STORE"] and config["MIN_BLOCKS"] == TOGETHER
     tile = (config["SWAP_AB"], lhs.tile, rhs.tile, config["CONSUMERS"], config["MIN_BLOCKS"])

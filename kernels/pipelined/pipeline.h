@@ -182,10 +182,12 @@ template <int side, int transpose, int cp_size> struct TileLoader {
                                                               const int deep)
     {
 #pragma unroll 1
-        for (int i = 0; ME + i * THREADS < side * BK / w; i++) {
+        for (int i = 0; i < (side * BK / w + THREADS - 1) / THREADS; i++) {
             const int x = X_OF(ME + i * THREADS), y = Y_OF(ME + i * THREADS);
             const int inside = x < (transpose ? deep : sides) && y < (transpose ? sides : deep);
-            cp_async(w, to + SMEM_AT(ME + i * THREADS), from + (y * pitch + x), inside);
+            if (side * BK / w % THREADS == 0 || ME + i * THREADS < side * BK / w) {
+                cp_async(w, to + SMEM_AT(ME + i * THREADS), from + (y * pitch + x), inside);
+            }
         }
     }
 };
