@@ -150,12 +150,10 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
 {
     DYNAMIC_SHARED(smem, STAGES * STAGE_SIZE);
     const int m = (int)m_, n = (int)n_, k = (int)k_;
-    // The first copies wait for this arithmetic: it has no division where a product is one tile.
     const unsigned across = (unsigned)(n + BN - 1) / BN,
                    tiles = (unsigned)(m + BM - 1) / BM * across;
     const unsigned block = (unsigned)BLOCK, group = tiles > 1 ? quotient(block, by_tiles) : block;
-    const unsigned tile = block - group * tiles,
-                   down = tile < across ? 0 : quotient(tile, by_across);
+    const unsigned tile = block - group * tiles, down = quotient_or_zero(tile, across, by_across);
     const int row = (int)down * BM, column = (int)(tile - down * across) * BN;
     // A block's last products may be past the end of the batch: nothing of theirs is copied or
     // stored.

@@ -34,6 +34,7 @@
 // EACH(i, n)                     fully unrolled loop
 // EACH_ROLLED(i, n)              fully unrolled loop for CUDA, a loop for OpenCL
 // TURNS(i, n, u)                 loop unrolled u times
+// LOW_BITS(n)                    an unsigned whose n lowest bits, 1 to 32, are set
 // ADDRESS(p)                     pointer as an INDEX
 // cp_async(w, to, from, inside)  cp.async of w elements into shared memory, zeros if not inside
 //                                (from sm_80)
@@ -51,6 +52,7 @@
 #define FMA(a, b, c) fma(a, b, c)
 #define PRAGMA(words) _Pragma(#words)
 #define EACH(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
+#define LOW_BITS(n) (~0u >> (32 - (n)))
 
 #ifdef __OPENCL_VERSION__
 // PoCL turns each stretch between barriers into a loop over work-items and vectorises it where it

@@ -102,8 +102,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
     const unsigned tile = blockIdx.x / CLUSTER_K * TEAMS + warp / SLICE_K, high = tile / GROUP_M;
     const unsigned across = ((unsigned)n + BN - 1) / BN,
                    down = ((unsigned)m + BM * GROUP_M - 1) / (BM * GROUP_M);
-    // The first loads wait for this arithmetic: nothing is divided where the quotient is zero.
-    const unsigned strip = high < across ? 0 : quotient(high, by_across),
+    const unsigned strip = quotient_or_zero(high, across, by_across),
                    batch = batches > 1 ? quotient(strip, by_down) : 0,
                    row = ((strip - batch * down) * GROUP_M + tile % GROUP_M) * BM,
                    column = (high - strip * across) * BN;

@@ -120,9 +120,8 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     if (tile >= tiles) {
         return;
     }
-    // The first loads wait for this arithmetic.
-    const unsigned high = tile < across ? 0 : quotient(tile, by_across),
-                   batch = high < down ? 0 : quotient(high, by_down);
+    const unsigned high = quotient_or_zero(tile, across, by_across),
+                   batch = quotient_or_zero(high, down, by_down);
     const INDEX row = (INDEX)(high - batch * down) * BM,
                 column = (INDEX)(tile - high * across) * BN;
     const int rows = m - row < BM ? (int)(m - row) : BM,

@@ -59,7 +59,6 @@
 #define LINES_TO_ELEMENTS(lines) ((INDEX)(lines) * (128 / (int)sizeof(REAL)))
 #define LOADER_A BM, TRANSPOSE_A, CP_SIZE_A
 #define LOADER_B BN, TRANSPOSE_B, CP_SIZE_B
-#define EVERY(turns) (~0u >> (32 - (turns)))
 #define BURSTS 2                // parts in which the copies of a k tile are issued
 #define IN_ORDER() __syncwarp() // keeps program order: loads are issued ahead of FMAs
 
@@ -108,7 +107,7 @@ template <int side, int transpose, int cp_size> struct TileLoader {
                                                   : LINE_PACKS * w;
         const int left = sides - (transpose ? Y_OF(ME) : X_OF(ME)),
                   inside = each * (left > 0 ? (left + apart - 1) / apart : 0);
-        const unsigned some = inside < period ? (1u << inside) - 1 : EVERY(period);
+        const unsigned some = inside < period ? (1u << inside) - 1 : LOW_BITS(period);
         EACH(i, turns / period) {
             kept |= some << i * period;
         }

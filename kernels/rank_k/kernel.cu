@@ -76,9 +76,8 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
 {
     DYNAMIC_SHARED(smem, BM * LD_A + BN * LD_B);
     const unsigned across = (unsigned)((n + BN - 1) / BN), down = (unsigned)((m + BM - 1) / BM);
-    // The first loads wait for this arithmetic: nothing is divided where the quotient is zero.
-    const unsigned tile = (unsigned)BLOCK, high = tile < across ? 0 : quotient(tile, by_across),
-                   batch = high < down ? 0 : quotient(high, by_down);
+    const unsigned tile = (unsigned)BLOCK, high = quotient_or_zero(tile, across, by_across),
+                   batch = quotient_or_zero(high, down, by_down);
     const INDEX row = (INDEX)(high - batch * down) * BM,
                 column = (INDEX)(tile - high * across) * BN;
     const int rows = (int)(m - row < BM ? m - row : BM),

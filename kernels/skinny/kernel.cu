@@ -159,11 +159,10 @@ matmul(const GLOBAL STORED *RESTRICT a, const GLOBAL STORED *RESTRICT b, GLOBAL 
     // split.
     const unsigned across = (unsigned)((shorter + SHORT - 1) / SHORT),
                    down = (unsigned)((longer + LONG - 1) / LONG);
-    // The first loads wait for this arithmetic: nothing is divided where the quotient is zero.
     const unsigned block = (unsigned)BLOCK, count = (unsigned)splits,
-                   line = block < across ? 0 : quotient(block, by_across),
-                   pile = line < down ? 0 : quotient(line, by_down),
-                   batch = pile < count ? 0 : quotient(pile, by_splits);
+                   line = quotient_or_zero(block, across, by_across),
+                   pile = quotient_or_zero(line, down, by_down),
+                   batch = quotient_or_zero(pile, count, by_splits);
     const unsigned down_long = line - pile * down, across_short = block - line * across,
                    split = pile - batch * count;
     const INDEX row = (INDEX)down_long * LONG, column = (INDEX)across_short * SHORT;

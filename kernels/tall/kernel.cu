@@ -109,8 +109,8 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     // side; blocks that stream the same part of the large operand follow each other.
     const INDEX shorter = KEEP_A ? m : n, longer = KEEP_A ? n : m, run = WARP_LONG * WARPS * tiles;
     const unsigned pieces = (unsigned)((shorter + SHORT - 1) / SHORT),
-                   block = (unsigned)BLOCK < pieces ? 0 : quotient((unsigned)BLOCK, by_pieces),
-                   product = block < (unsigned)runs ? 0 : quotient(block, by_runs);
+                   block = quotient_or_zero((unsigned)BLOCK, pieces, by_pieces),
+                   product = quotient_or_zero(block, (unsigned)runs, by_runs);
     const INDEX batch = product, piece = ((unsigned)BLOCK - block * pieces) * SHORT,
                 first = (block - product * (unsigned)runs) * run;
     const INDEX pitch_small = TRANSPOSE_SMALL ? k : shorter;

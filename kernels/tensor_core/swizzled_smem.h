@@ -18,7 +18,6 @@
             : (y) / (128 / SWIZZLE_BYTES(line)) % (SWIZZLE_BYTES(line) / 16))
 #define SWIZZLED_AT(y, piece, line, single) \
     ((y) * (line) + ((piece) ^ SWIZZLE(y, line, single)) * 16)
-#define EVERY(turns) (~0u >> (32 - (turns)))
 // Copies of a thread that are laid out one by one where a k tile is not full.
 #define FEW_TURNS 8
 #define SMEM_ADDRESS(p) (unsigned)__cvta_generic_to_shared(p)
@@ -102,7 +101,7 @@ template <int side, int k_major, int realign, int size> struct TileLoader {
             constexpr int apart = THREADS / across > 0 ? THREADS / across : 1; // rounds, in lines
             const int left = k_major ? (sides - y + apart - 1) / apart
                                      : x / ELEMENT_BYTES < sides ? turns : 0;
-            kept = left >= turns ? EVERY(turns) : left > 0 ? (1u << left) - 1 : 0;
+            kept = left >= turns ? LOW_BITS(turns) : left > 0 ? (1u << left) - 1 : 0;
         }
     }
 
