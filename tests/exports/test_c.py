@@ -21,6 +21,7 @@ from kernels.problem import Problem
 from tests.support.exports import winners
 
 SUPPORT = Path(winners.__file__).parent
+HEADERS = Path(__file__).parents[2] / "app/exports/templates/c"
 WARNINGS = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror")
 COMPILERS = [
     pytest.param(each, marks=pytest.mark.skipif(which(each) is None, reason=f"there is no {each}"))
@@ -217,3 +218,12 @@ def test_export_refuses_what_it_is_not_for_and_takes_ptx_on_another_gpu(driver: 
     assert "matmul 0" in said
     said, _ = called(tmp_path / "caller", tmp_path, manifest, *sizes)
     assert said == "open 3 there is no NVIDIA driver that has libcuda.so.1 (nvcuda.dll)\n" or which("nvidia-smi")
+
+
+def test_numbers_of_a_recipe_have_64_bits_and_no_more(tmp_path: Path) -> None:
+    """The multipliers that tile indices are divided by have 62."""
+    made = tmp_path / "numbers"
+    subprocess.run(["gcc", "-w", f"-I{HEADERS}", "-o", made, SUPPORT / "numbers.c"], check=True)
+    texts = (str(2**62), str(2**63 - 1), str(2**63), "9" * 20, f"ceil({2**62}, 3)")
+    said = subprocess.run([made, *texts], check=True, capture_output=True, text=True).stdout.split("\n")
+    assert said[:5] == [f"1 {2**62}", f"1 {2**63 - 1}", "0 0", "0 0", f"1 {-(-(2**62) // 3)}"]
