@@ -28,8 +28,8 @@ INNER void mbarrier_arrive_expect_tx(const unsigned barrier, const int bytes)
 }
 
 // Arrives at the barrier at this offset in a block of the cluster. The thread has waited for the
-// wgmmas that read the stage, so CTA scope suffices; a wider scope would add a fence for the whole
-// GPU.
+// wgmmas that read the stage, or has a fence behind its own loads, so CTA scope suffices; a wider
+// scope would add a fence for the whole GPU.
 INNER void mbarrier_arrive(const unsigned barrier, const unsigned block)
 {
 #if CLUSTER > 1

@@ -15,7 +15,7 @@ INNER OutputTile output_tile(const unsigned idx, const INDEX m, const INDEX n,
                              const int k_tiles, const int per_split, const TileOrder order)
 {
     const unsigned both = BM * CLUSTER, down = (m + both - 1) / both, across = (n + BN - 1) / BN;
-    const TileCoord at = tile_coord(idx, down, across, splits, group_m, order, 0);
+    const TileCoord at = tile_coord(idx, down, across, splits, group_m, order, 1);
     const int first = at.split * per_split, left = k_tiles - first;
     return {at.batch,
             (int)(at.row * CLUSTER + CLUSTER_ROW) * BM,
@@ -35,7 +35,7 @@ INNER void load_operand(const unsigned to, const TensorMap &map, const int first
                         const int batch, const unsigned barrier)
 {
     const int share = side / parts, begin = parts > 1 ? CLUSTER_ROW * share : 0;
-    TURNS(i, (along_k ? BK : share) / LINE, (CLUSTER > 1 ? 1 : 16)) {
+    TURNS(i, (along_k ? BK : share) / LINE, (CLUSTER > 1 ? 1 : 8)) {
         const int lines = along_k ? i * side + begin : (begin / LINE + i) * BK;
         const int x = along_k ? k + i * LINE : first + begin + i * LINE,
                   y = along_k ? first + begin : k;

@@ -12,12 +12,15 @@ struct Mainloop {
         mbarrier_wait(barriers + 8 * state.index, state.phase);
     }
 
-    // Gives the stage back, which all of the warp's threads have read.
-    __device__ __forceinline__ void release() const
+    // Gives a stage back, which all of the warp's threads have read. An arrival does not wait for
+    // loads that are on their way: TMA's stores to the stage could overtake them without the fence
+    // (PTX ISA, "Async proxy").
+    __device__ __forceinline__ void release(const unsigned index) const
     {
+        fence_proxy_async();
         __syncwarp();
         if (lane < CLUSTER) {
-            mbarrier_arrive(barriers + 8 * (STAGES + state.index), lane);
+            mbarrier_arrive(barriers + 8 * (STAGES + index), lane);
         }
     }
 
@@ -68,12 +71,12 @@ struct Mainloop {
     // A k tile whose first fragments are loaded already; `half` is its number modulo TURN.
     __device__ __forceinline__ void run_ahead(ACC *acc, const int half, const bool last)
     {
+        const unsigned index = state.index;
         EACH(q, STEPS) {
             const int from = (half * STEPS + q) % 2;
             if (q < STEPS - 1) {
                 load(q + 1, 1 - from);
             } else {
-                release();
                 advance();
                 if (!last) {
                     wait();
@@ -84,6 +87,7 @@ struct Mainloop {
                 multiply(acc, round, from);
             }
         }
+        release(index);
     }
 
     __device__ __forceinline__ void run_behind(ACC *acc)
@@ -93,13 +97,11 @@ struct Mainloop {
             load_shared(q, 0);
             EACH(round, ROUNDS) {
                 load_round(q, round, 0);
-                if (q == STEPS - 1 && round == ROUNDS - 1) {
-                    release();
-                    advance();
-                }
                 multiply(acc, round, 0);
             }
         }
+        release(state.index);
+        advance();
     }
 
     __device__ __forceinline__ void run(ACC *acc, const int k_tiles)

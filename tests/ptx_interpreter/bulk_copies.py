@@ -166,6 +166,7 @@ class Bulk(Phases):
             words = self._words(place, len(content))
             self.shared.expect_free(who, words[None])
             self.shared.expect_fenced(words)
+            self.shared.expect_loaded(words)
             self.shared.wrote[words], self.shared.writer[words] = NEVER, one.agent
             self.shared.bytes[place : place + len(content)] = POISON
             self.loads.append(Load(one, swizzled(place + np.arange(len(content)), span), words, content))

@@ -2,7 +2,9 @@
 
 Bytes are NaN until they are written. What a thread wrote no other may read or write, and what it read no other may
 write, unless a barrier, or an arrival that was waited for, is between: threads go on together here, on a GPU they need
-not. What threads wrote, asynchronous operations (wgmma, bulk copies) may use after a fence between the two.
+not. What threads wrote, asynchronous operations (wgmma, bulk copies) may use after a fence between the two; and bulk
+copies may overwrite what threads loaded after a fence of theirs, or once wgmmas are over that took it: a load may be on
+its way while its thread arrives at a barrier.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Shared:
         self.read, self.reader = (np.zeros((clocks.warps, count), np.int32) for _ in range(2))
         self.taken: dict[int, Array] = {}  # when each agent last began to read each word
         self.fresh = np.zeros(count, np.bool_)  # written by threads, and no fence since for what is asynchronous
+        self.loading = np.zeros((clocks.warps, count), np.bool_)  # by threads of a warp, and no fence since
         self.copying = np.zeros(count, np.int16)  # by how many bulk copies that still read
         self.step = self.conflicts = 0
 
@@ -54,6 +57,7 @@ class Shared:
         before = np.where(times[index] > self.clocks.floor, readers[index], who)
         times[index], readers[index] = self.step, who
         readers[index[(readers[index] != who) | (before != who)]] = SEVERAL
+        self.loading[warps, words] = True
         return self.bytes[places[:, None] + np.arange(size)]
 
     def store(self, threads: Array, places: Array, content: Array) -> None:
@@ -123,6 +127,16 @@ class Shared:
         at = np.flatnonzero(self.fresh) if words is None else words
         late = self.clocks.unseen(threads[:, None], self.writer[at][None], self.wrote[at][None])
         self.fresh[at[~late.all(0)]] = False
+        if words is None:
+            self.end_loads(threads)
+
+    def end_loads(self, threads: Array) -> None:
+        """What whole warps have loaded is in their registers."""
+        warps, counts = np.unique(threads // WARP, return_counts=True)
+        self.loading[warps[counts == WARP]] = False
+
+    def expect_loaded(self, words: Array) -> None:
+        assert not self.loading[:, words].any(), "an asynchronous write to what threads load, and no fence.proxy.async"
 
     def expect_fenced(self, words: Array) -> None:
         assert not self.fresh[words].any(), "an asynchronous read of what threads wrote, and no fence.proxy.async"

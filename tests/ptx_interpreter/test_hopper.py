@@ -92,6 +92,7 @@ RING = """
         for (int p = 0; p < 6; p++) {
             AWAIT_FULL
             for (int i = 0; i < 32; i++) total += ((unsigned *)(ring + p % 2 * 4096))[i * 32 + me % 32];
+            FENCED
             RELEASE
         }
         b[me - 32] = total;
@@ -105,6 +106,7 @@ PARTS = {
     "EXPECT_FULL": filled(EXPECT, BAR="full + 8 * (p % 2)", BYTES=4096),
     "BRING": filled(LOAD, BAR="full + 8 * (p % 2)", TO="ADDRESS(ring + p % 2 * 4096)", X=0, Y="p * 32"),
     "AWAIT_FULL": filled(AWAIT, BAR="full + 8 * (p % 2)", PARITY="p / 2 & 1"),
+    "FENCED": FENCE,
     "RELEASE": filled(ARRIVE, BAR="empty + 8 * (p % 2)"),
 }
 SQUARE = {"element": "float32", "sizes": (32, 192), "strides": (128,), "box": (32, 32), "swizzle": 0}
@@ -140,6 +142,7 @@ FAULTS = {
     "waits past .*mbarrier.try_wait": {"EXPECT_FULL": PARTS["EXPECT_FULL"].replace("4096", "4112")},
     "a read of what another thread wrote": {"AWAIT_FULL": PARTS["AWAIT_FULL"].replace("p / 2 & 1", "p / 2 + 1 & 1")},
     "no fence.proxy.async": {"VISIBLE": ""},
+    "asynchronous write to what threads load, and no fence.proxy.async": {"FENCED": ""},
     "more arrivals at a barrier than its": {"AWAIT_EMPTY": ""},
     "more arrivals at a barrier": {"SET_EMPTY": PARTS["SET_EMPTY"].replace("64", "63")},
     "asked again|no barrier": {"AWAIT_FULL": PARTS["AWAIT_FULL"].replace("bra AGAIN", "bra DONE")},
