@@ -17,17 +17,17 @@ typedef struct {
     unsigned whole, rest;
 } DivMod;
 
-// Quotient and remainder. A block's first loads wait for four of them: where the quotient is known
-// to be zero none is made. With `many` (a block that computes several tiles in its main loop has no
-// registers for the tests) it always is.
+// Quotient and remainder. A block's first loads wait for four of them, and a branch takes longer
+// than a multiplication; but one that is `tested`, whether the quotient is known, parts the indices
+// from what follows: NVRTC needs fewer registers then where they are few.
 INNER DivMod div_mod(const unsigned tile_idx, const unsigned of, const INDEX divider,
-                     const int many)
+                     const int tested)
 {
     DivMod found = {0, tile_idx};
-    if (!many && of == 1) {
+    if (tested && of == 1) {
         found.whole = tile_idx;
         found.rest = 0;
-    } else if (many || tile_idx >= of) {
+    } else if (!tested || tile_idx >= of) {
         found.whole = quotient(tile_idx, divider);
         found.rest = tile_idx - found.whole * of;
     }
@@ -38,16 +38,16 @@ INNER DivMod div_mod(const unsigned tile_idx, const unsigned of, const INDEX div
 // run at the same time share operands in L2.
 INNER TileCoord tile_coord(const unsigned tile_idx, const unsigned down, const unsigned across,
                            const unsigned splits, const unsigned group_m, const TileOrder order,
-                           const int many)
+                           const int tested)
 {
     const unsigned high = group_m < down ? group_m : down;
-    const DivMod product = div_mod(tile_idx, down * across, order.product, many),
-                 split = div_mod(product.whole, splits, order.split, many),
-                 group = div_mod(product.rest, high * across, order.group, many);
+    const DivMod product = div_mod(tile_idx, down * across, order.product, tested),
+                 split = div_mod(product.whole, splits, order.split, tested),
+                 group = div_mod(product.rest, high * across, order.group, tested);
     const unsigned top = group.whole * high, is_whole = down - top >= high,
                    height = is_whole ? high : down - top;
     const DivMod column =
-        div_mod(group.rest, height, is_whole ? order.height : order.last, many);
+        div_mod(group.rest, height, is_whole ? order.height : order.last, tested);
     const TileCoord found = {top + column.rest, column.whole, split.rest, split.whole};
     return found;
 }

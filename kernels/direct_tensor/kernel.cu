@@ -120,8 +120,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     if (tile >= tiles) {
         return;
     }
-    const unsigned high = quotient_or_zero(tile, across, by_across),
-                   batch = quotient_or_zero(high, down, by_down);
+    const unsigned high = quotient(tile, by_across), batch = quotient(high, by_down);
     const INDEX row = (INDEX)(high - batch * down) * BM,
                 column = (INDEX)(tile - high * across) * BN;
     const int rows = m - row < BM ? (int)(m - row) : BM,

@@ -94,7 +94,7 @@ INNER OutputTile output_tile(const unsigned idx, const INDEX m, const INDEX n,
                              const TileOrder order)
 {
     const unsigned down = (m + BM - 1) / BM, across = (n + BN - 1) / BN;
-    const TileCoord at = tile_coord(idx, down, across, splits, group_m, order, STREAM_K_SMS > 0);
+    const TileCoord at = tile_coord(idx, down, across, splits, group_m, order, 0);
     const INDEX row = (INDEX)at.row * BM, column = (INDEX)at.column * BN;
     return {(at.batch * down + at.row) * across + at.column,
             at.split,

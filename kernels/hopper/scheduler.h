@@ -4,6 +4,7 @@
 // TILE_M and TILE_N are the wgmma tile: A's rows and B's columns, or with SWAP_AB the other way
 // round. Blocks of a cluster either have tiles below each other, or with CLUSTER_K parts of the k
 // of one tile.
+#define FEW_REGISTERS (BLOCK_THREADS * MIN_BLOCKS > 384) // a thread, before consumers have more
 #define CLUSTER_ROW (CLUSTER > 1 ? cta_rank_in_cluster() : 0)
 struct WorkTile {
     int row, column, first, count;
@@ -15,15 +16,14 @@ struct WorkTile {
                                         const unsigned group_m, const TileOrder order)
     {
         const unsigned both = TILE_M * CLUSTER, down = (rows + both - 1) / both;
+        const unsigned across = (columns + TILE_N - 1) / TILE_N;
         const TileCoord coord =
-            tile_coord(tile_idx, down, (columns + TILE_N - 1) / TILE_N, splits, group_m, order, 0);
+            tile_coord(tile_idx, down, across, splits, group_m, order, FEW_REGISTERS);
         split = coord.split;
         batch = coord.batch;
         row = (coord.row * CLUSTER + CLUSTER_ROW) * TILE_M;
         column = coord.column * TILE_N;
-        number = ((batch * ((columns + TILE_N - 1) / TILE_N) + coord.column) * down + coord.row) *
-                     CLUSTER +
-                 CLUSTER_ROW;
+        number = ((batch * across + coord.column) * down + coord.row) * CLUSTER + CLUSTER_ROW;
         first = (CLUSTER_K > 1 ? cta_rank_in_cluster() : split) * k_tiles_per_split;
         // none or fewer with CLUSTER_K where k is short
         count = (int)k_tiles - first < (int)k_tiles_per_split ? (int)k_tiles - first

@@ -26,7 +26,7 @@ struct WorkTile {
                                           const INDEX k, const TileOrder order)
     {
         const TileCoord at = tile_coord(tile_idx, (m + BM - 1) / BM, (n + BN - 1) / BN, splits,
-                                        group_m, order, STREAM_K_SMS > 0);
+                                        group_m, order, !STREAM_K_SMS);
         batch = at.batch;
         split = at.split;
         this->start = start;

@@ -146,7 +146,7 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
                    splits = split_k;
     const TileOrder order = TILE_ORDER;
     const TileCoord at_c =
-        tile_coord((unsigned)BLOCK, down, across, splits, (unsigned)group_m, order, 0);
+        tile_coord((unsigned)BLOCK, down, across, splits, (unsigned)group_m, order, 1);
     const unsigned batch = at_c.batch, split = at_c.split,
                    tile = (unsigned)BLOCK - (batch * splits + split) * tiles;
     const INDEX row = at_c.row * (INDEX)BM, column = at_c.column * (INDEX)BN;
