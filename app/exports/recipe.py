@@ -25,6 +25,8 @@ OF_SPEED: Final = frozenset(
         "splits of k that are empty, or shorter than two k tiles",
         "SMs left idle that more splits of k would use",
         "sliced k, where there are threads enough",
+        "K-major tiles, where copies have 4 bytes",
+        "K-major tiles, where no threads share k",
         "packing that takes too long beside the product",
         "stream-K, where tiles fill the SMs evenly",
         "stream-K with tiles more than half past C's edge",

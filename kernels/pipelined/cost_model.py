@@ -90,7 +90,8 @@ def _k_tile_clocks(config: Config, problem: Problem, found: tuple[int, int]) -> 
     """Clocks of the busiest SM for one k tile of each of its blocks: what they issue, and what one waits."""
     busy, waves = found
     own, steps, warps = sum(copies(config, problem)), config["BK"] / config["SLICE_K"], threads(config) // WARP
-    turned = copies(config, problem)[1] if problem.trans_b and not config["PACK_MN"] else 0
+    is_turned = problem.trans_b and not config["PACK_MN"] and not config["K_MAJOR"]
+    turned = copies(config, problem)[1] if is_turned else 0
     products = config["BM"] * config["BN"] * config["BK"] / FMAS + TURNED_CLOCKS * warps * turned
     uneven = -(-busy * warps // PARTS) * PARTS / (busy * warps)
     issued = warps * (LOAD_CLOCKS * steps * (config["TM"] + config["TN"]) + COPY_CLOCKS * own)

@@ -14,6 +14,8 @@
 //               tile or a split of it
 // PACK_MN       1 if K-major operands, and those whose rows are not multiples of 16 bytes, were
 //               packed MN-major into the workspace
+// K_MAJOR       1 if two K-major operands stay so in shared memory, 0 if K-major operands are
+//               transposed on their way there
 // CP_SIZE_A     bytes of a cp.async of A: the most that divide its rows up to 16, or 4 if it is
 //               transposed on its way
 // CP_SIZE_B     those of a cp.async of B
@@ -42,6 +44,8 @@
 #error "STREAM_K_SMS must be defined"
 #elif !defined(PACK_MN)
 #error "PACK_MN must be defined"
+#elif !defined(K_MAJOR)
+#error "K_MAJOR must be defined"
 #elif !defined(CP_SIZE_A)
 #error "CP_SIZE_A must be defined"
 #elif !defined(CP_SIZE_B)
@@ -157,14 +161,13 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
 #pragma unroll 1
     do {
         ACC acc[ACC_PACKS] = {0}; // stay in registers: C is written once
-        Fragments ahead[2];
-        const REAL *As = smem + THREAD_ROW + SLICE_IDX * SLICE_BK * LD_A,
-                   *Bs = smem + TILE_SIZE_A + THREAD_COL + SLICE_IDX * SLICE_BK * LD_B;
+        Fragments ahead;
+        const REAL *As = smem + FIRST_A, *Bs = smem + TILE_SIZE_A + FIRST_B;
         cp_async_wait_group(STAGES - 2);
         BARRIER();
-        ahead[0].read(As, Bs, 0);
+        ahead.first(As, Bs);
         int p = 0, at = 0;
-        // Only the last k of a k tile has a barrier before it, hidden behind its remaining FMAs:
+        // Only the last step of a k tile has a barrier before it, hidden behind its remaining FMAs:
         // then the next k tile is complete and the stage before is free. The inner loop is left
         // where a thread's copies become others: for the k tile that k ends in, and for none.
 #pragma unroll 1
@@ -177,8 +180,8 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
             }
 #pragma unroll 1
             do {
-                EACH(e, SLICE_BK) {
-                    if (e == SLICE_BK - 1) {
+                EACH(e, STEPS) {
+                    if (e == STEPS - 1) {
                         cp_async_commit_group();
                         cp_async_wait_group(STAGES - 2);
                         const int step = (at == STAGES - 1 ? 1 - STAGES : 1) * STAGE_SIZE;
@@ -187,13 +190,13 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                         at = at == STAGES - 1 ? 0 : at + 1;
                         BARRIER();
                     }
-                    ahead[(e + 1) % 2].read(As, Bs, (e + 1) % SLICE_BK);
-                    if (e % (SLICE_BK / BURSTS) == 0) {
-                        load_a.copy(e / (SLICE_BK / BURSTS), BURSTS, load_a.kept);
-                        load_b.copy(e / (SLICE_BK / BURSTS), BURSTS, load_b.kept);
+                    ahead.read(As, Bs, (e + 1) % STEPS);
+                    if (e % (STEPS / BURSTS) == 0) {
+                        load_a.copy(e / (STEPS / BURSTS), BURSTS, load_a.kept);
+                        load_b.copy(e / (STEPS / BURSTS), BURSTS, load_b.kept);
                     }
                     IN_ORDER();
-                    ahead[e % 2].add(acc);
+                    ahead.add(acc, As, Bs, e);
                 }
                 const int step =
                     (at == 1 ? 1 - STAGES : 1) * STAGE_SIZE; // copies are a stage behind loads

@@ -19,10 +19,14 @@ from kernels.stream_k import StreamKSchedule, stream_k_lines, stream_k_schedule
 CP_SIZES: Final = (16, 8, 4)
 SPLIT_K_REDUCE: Final = "pipelined/split_k_reduce.cu"
 # Warps of an SM for whose registers a thread's accumulators leave room, up to so many; and with more of them.
-WARPS_ON_SM: Final = ((16, 20), (32, 16), (64, 12))
+WARPS_ON_SM: Final = ((16, 20), (32, 16), (64, 12)), ((16, 16), (32, 12))  # by K_MAJOR
 FEW_WARPS: Final = 8
 # Registers beside sums and two steps' operands: addresses, counters, and which copies are inside C.
 REST: Final = 28
+# The same where tiles stay K-major, of which NVRTC reads more ahead.
+REST_K_MAJOR: Final = 84
+# Elements of a pack, and what pads a line of k of a tile that stays K-major.
+PACK: Final = 4
 
 
 def copies(config: Config, problem: Problem) -> tuple[int, int]:
@@ -38,8 +42,19 @@ def rounds_lie_alike(config: Config, problem: Problem) -> bool:
     TileLoader's offsets of a thread and of a round are then added.
     """
     turned = (not config["PACK_MN"] and not problem.trans_a), (not config["PACK_MN"] and problem.trans_b)
-    sides = zip((config["BM"], config["BN"]), (config["CP_SIZE_A"], config["CP_SIZE_B"]), turned, strict=True)
-    return all(_lie_alike(threads(config), config["BK"], *side) for side in sides)
+    sides, sizes = (config["BM"], config["BN"]), (config["CP_SIZE_A"], config["CP_SIZE_B"])
+    if config["K_MAJOR"]:
+        across = config["WN"] // config["TN"]
+        together = PACK * WARP // across, PACK * across
+        return all(_lines_lie_alike(threads(config), config["BK"], *each) for each in zip(sizes, together, strict=True))
+    each_side = zip(sides, sizes, turned, strict=True)
+    return all(_lie_alike(threads(config), config["BK"], *each) for each in each_side)
+
+
+def _lines_lie_alike(of_block: int, depth: int, cp_size: int, together: int) -> bool:
+    """The same of lines that stay K-major: `together` of them change places with each other."""
+    of_round, rest = divmod(of_block * cp_size, depth * FLOAT_BYTES)
+    return rest == 0 and (of_round % together == 0 or together % of_round == 0)
 
 
 def _lie_alike(of_block: int, depth: int, side: int, cp_size: int, turned: bool) -> bool:
@@ -52,12 +67,13 @@ def _lie_alike(of_block: int, depth: int, side: int, cp_size: int, turned: bool)
     return of_block % beside == 0 and (lines % of_round == 0 or of_round % lines == 0)
 
 
-def cp_sizes(packed: int, problem: Problem) -> tuple[int, int]:
+def cp_sizes(packed: int, k_major: int, problem: Problem) -> tuple[int, int]:
     """Bytes of a cp.async of A and of B: the most up to 16 that divide a row, 4 where it is transposed on its way."""
     if packed:
         return VECTOR_BYTES, VECTOR_BYTES
-    of_a = _cp_size(problem.m * problem.itemsize) if problem.trans_a else CP_SIZES[-1]
-    return of_a, CP_SIZES[-1] if problem.trans_b else _cp_size(problem.n * problem.itemsize)
+    of_k = _cp_size(problem.k * problem.itemsize) if k_major else CP_SIZES[-1]
+    of_a = _cp_size(problem.m * problem.itemsize) if problem.trans_a else of_k
+    return of_a, of_k if problem.trans_b else _cp_size(problem.n * problem.itemsize)
 
 
 def _cp_size(row: int) -> int:
@@ -66,21 +82,32 @@ def _cp_size(row: int) -> int:
 
 def shared_bytes(config: Config, problem: Problem) -> int:
     """Bytes of all stages, and of what is on its way to C: after these with stream-K, else in their place."""
-    stages, staged = stages_bytes(config, problem), 0
+    stages, staged = _stages_bytes(config, problem), 0
     if config["STAGE_C"]:
         staged = threads(config) * (config["TN"] + 1) * problem.itemsize
     return stages + staged if config["STREAM_K_SMS"] else max(stages, staged)
 
 
+def _stages_bytes(config: Config, problem: Problem) -> int:
+    """Bytes of all stages' tiles, and of the sums that slices share in their place."""
+    if not config["K_MAJOR"]:
+        return stages_bytes(config, problem)
+    tiles = config["STAGES"] * (config["BM"] + config["BN"]) * (config["BK"] + PACK)
+    sums = config["SLICE_K"] * config["BM"] * config["BN"] if config["SLICE_K"] > 1 else 0
+    return max(tiles, sums) * problem.itemsize
+
+
 def warps_on_sm(config: Config) -> int:
     """The least warps that an SM of sm_90 has registers for, as pipeline.h has them."""
     accumulators = config["TM"] * config["TN"]
-    return next((warps for most, warps in WARPS_ON_SM if accumulators <= most), FEW_WARPS)
+    return next((warps for most, warps in WARPS_ON_SM[config["K_MAJOR"]] if accumulators <= most), FEW_WARPS)
 
 
 def registers(config: Config) -> int:
     """The least registers of a thread that spills nothing."""
     tm, tn = config["TM"], config["TN"]
+    if config["K_MAJOR"]:
+        return tm * tn + PACK * (min(tm, tn) + 2) + REST_K_MAJOR
     return tm * tn + 2 * (tm + tn) + REST
 
 

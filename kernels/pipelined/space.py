@@ -45,6 +45,9 @@ BUSY_THREADS: Final = 256
 # The least sums of a thread and the most k of a k tile with stream-K: smaller tiles fill the SMs evenly as they are.
 SUMS: Final = 64
 DEPTH: Final = 16
+# The most sums of a thread that reads K-major tiles copied by 16 bytes, on sm_90; elsewhere it is SUMS. For more, and
+# in slices of a k tile longer than DEPTH, elsewhere SHORT, NVRTC reads further ahead than there are registers.
+K_MAJOR_SUMS: Final = 96
 # Elements of a tile above which ragged rows of C are stored sooner through shared memory, and below which they are
 # not: on an H100 111 of 117 tiles above were faster by it, 25 of 34 of so many elements, 3 of 11 below.
 STAGED_TILE: Final = 4096
@@ -91,11 +94,12 @@ def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
 
 def _addresses_fit(config: Config, problem: Problem, device: Device) -> bool:
     of_a, of_b = copies(config, problem)
-    if device.capability == HOPPER and config["BK"] == SHORT and problem.trans_b and not config["PACK_MN"]:
+    crosswise = problem.trans_b and not config["PACK_MN"] and not config["K_MAJOR"]
+    if device.capability == HOPPER and config["BK"] == SHORT and crosswise:
         return max(of_a, of_b) <= 2 * FEW
     # NVRTC keeps more addresses in registers for what came after Hopper.
     large = 2 * config["TM"] * config["TN"] >= register_limit(config, device) or device.capability > HOPPER
-    if config["PACK_MN"] or not problem.trans_b:
+    if not crosswise:
         return not (large or device.capability < HOPPER) or of_a + of_b < BITS
     return max(of_a, of_b) <= _most_copies(config) and (not large or of_a <= FEW)
 
@@ -132,13 +136,35 @@ def _rounds_whole(config: Config, problem: Problem, _: Device) -> bool:
     return not any(side * depth % (of_block * cp_size) for side, cp_size in sides)
 
 
+def _both_k_major(config: Config, problem: Problem, _: Device) -> bool:
+    return config["K_MAJOR"] == 0 or (config["PACK_MN"] == 0 and not problem.trans_a and problem.trans_b)
+
+
+def _k_major_wide(config: Config, problem: Problem, _: Device) -> bool:
+    return config["K_MAJOR"] == 0 or problem.k * problem.itemsize % CP_SIZES[1] == 0
+
+
+def _k_major_shallow(config: Config, _: Problem, device: Device) -> bool:
+    most = DEPTH if device.capability == HOPPER else SHORT
+    return config["K_MAJOR"] == 0 or config["BK"] <= most * config["SLICE_K"]
+
+
+def _k_major_small(config: Config, _: Problem, device: Device) -> bool:
+    wide = device.capability == HOPPER and config["CP_SIZE_A"] == VECTOR_BYTES
+    return config["K_MAJOR"] == 0 or config["TM"] * config["TN"] <= (K_MAJOR_SUMS if wide else SUMS)
+
+
+def _k_major_sliced(config: Config, _: Problem, __: Device) -> bool:
+    return config["K_MAJOR"] == 0 or config["SLICE_K"] > 1
+
+
 def _copies_divide(config: Config, problem: Problem, _: Device) -> bool:
-    of_a, of_b = cp_sizes(config["PACK_MN"], problem)
+    of_a, of_b = cp_sizes(config["PACK_MN"], config["K_MAJOR"], problem)
     return config["CP_SIZE_A"] <= of_a and config["CP_SIZE_B"] <= of_b
 
 
 def _copies_largest(config: Config, problem: Problem, _: Device) -> bool:
-    of_a, of_b = cp_sizes(config["PACK_MN"], problem)
+    of_a, of_b = cp_sizes(config["PACK_MN"], config["K_MAJOR"], problem)
     return config["CP_SIZE_A"] >= of_a and config["CP_SIZE_B"] >= of_b
 
 
@@ -173,6 +199,7 @@ def _parameters() -> dict[str, tuple[int, ...]]:
         "WN",
         "SLICE_K",
         "PACK_MN",
+        "K_MAJOR",
         "CP_SIZE_A",
         "CP_SIZE_B",
         "STAGE_C",
@@ -190,6 +217,7 @@ _VALUES: Final = {
     "WN": WARP_SIDES,
     "SLICE_K": (1, 2, 4),
     "STREAM_K_SMS": (0, *SMS),
+    "K_MAJOR": (0, 1),
     "CP_SIZE_A": CP_SIZES[::-1],
     "CP_SIZE_B": CP_SIZES[::-1],
     "STAGE_C": (0, 1),
@@ -198,7 +226,7 @@ _VALUES: Final = {
 _UNLESS_STREAMED: Final = ("MIN_BLOCKS that does not limit registers", "SMs left idle that more splits of k would use")
 _TILE: Final = ("BM", "BN", "TM", "TN", "SLICE_K")
 _CP_SIZES: Final = ("CP_SIZE_A", "CP_SIZE_B")
-_SHARED_MEMORY: Final = (*_TILE, "PACK_MN", "BK", "STAGES", "STAGE_C", "STREAM_K_SMS")
+_SHARED_MEMORY: Final = (*_TILE, "PACK_MN", "K_MAJOR", "BK", "STAGES", "STAGE_C", "STREAM_K_SMS")
 _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a side of 48, 96 or 192 that reaches further past C than the power of two below": (_sides_cover, ("BM", "BN")),
     "more shared memory a block than the device allows": (shared_fits(shared_bytes), _SHARED_MEMORY),
@@ -215,23 +243,37 @@ _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a warp's tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
     "more registers a thread than there are": (
         registers_fit(lambda config, _: registers(config), threads),
-        (*_TILE, "MIN_BLOCKS"),
+        (*_TILE, "K_MAJOR", "MIN_BLOCKS"),
     ),
     "more accumulators a thread than leave registers for the rest": (_registers_left, (*_TILE, "MIN_BLOCKS")),
-    "MIN_BLOCKS of no more blocks than fit without": (_more_blocks, (*_TILE, "STREAM_K_SMS", "MIN_BLOCKS")),
+    "MIN_BLOCKS of no more blocks than fit without": (
+        _more_blocks,
+        (*_TILE, "STREAM_K_SMS", "K_MAJOR", "MIN_BLOCKS"),
+    ),
     "more copies a thread and k tile than a word has bits": (_copies_counted, (*_TILE, *_CP_SIZES, "BK")),
     "copies whose addresses take too many registers": (
         _addresses_fit,
-        (*_TILE, "PACK_MN", *_CP_SIZES, "BK", "MIN_BLOCKS"),
+        (*_TILE, "PACK_MN", "K_MAJOR", *_CP_SIZES, "BK", "MIN_BLOCKS"),
     ),
     **{reason: (_or_streamed(reason), (*TILED.reads[reason], "STREAM_K_SMS")) for reason in _UNLESS_STREAMED},
     "copies that do not divide evenly among the threads": (_rounds_whole, (*_TILE, *_CP_SIZES, "BK")),
     "rounds of copies that do not lie alike": (
         lambda config, problem, _: rounds_lie_alike(config, problem),
-        (*_TILE, "PACK_MN", *_CP_SIZES, "BK"),
+        (*_TILE, "WN", "PACK_MN", "K_MAJOR", *_CP_SIZES, "BK"),
     ),
-    "copies of a size that does not divide an operand's rows": (_copies_divide, ("PACK_MN", *_CP_SIZES)),
-    "copies of less than the largest size that divides an operand's rows": (_copies_largest, ("PACK_MN", *_CP_SIZES)),
+    "K-major tiles, where an operand is MN-major or packed": (_both_k_major, ("PACK_MN", "K_MAJOR")),
+    "K-major tiles, where copies have 4 bytes": (_k_major_wide, ("K_MAJOR",)),
+    "K-major tiles, where no threads share k": (_k_major_sliced, ("SLICE_K", "K_MAJOR")),
+    "K-major tiles with slices longer than registers suffice for": (_k_major_shallow, ("SLICE_K", "K_MAJOR", "BK")),
+    "K-major tiles, with accumulators that leave too few registers": (
+        _k_major_small,
+        ("TM", "TN", "K_MAJOR", "CP_SIZE_A"),
+    ),
+    "copies of a size that does not divide an operand's rows": (_copies_divide, ("PACK_MN", "K_MAJOR", *_CP_SIZES)),
+    "copies of less than the largest size that divides an operand's rows": (
+        _copies_largest,
+        ("PACK_MN", "K_MAJOR", *_CP_SIZES),
+    ),
     "more partial sums of split k than fit in the workspace": (_split_fits, ("SPLIT_K",)),
     "stream-K with small tiles, or other than 256 threads an SM": (
         _streamed_large,

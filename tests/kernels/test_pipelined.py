@@ -93,6 +93,18 @@ CASES = {
     "nt-thirds": (tile(BM=96, BN=96, TM=12, TN=12, WN=96, STAGE_C=1, BK=8, **NARROW), 1, (95, 91, 45), 1, 0),
     "nn-thirds-teams": (tile(BM=32, BN=48, TN=12, WN=48, SLICE_K=4, BK=32, CP_SIZE_A=4), 0, (30, 44, 77), 1, 0),
     "tt-thirds-staged": (tile(BM=128, BN=48, TM=8, TN=12, WN=48, STAGE_C=1, BK=8, **NARROW), 3, (117, 45, 29), 1, 0),
+    # Tiles that stay K-major: lines by 16 bytes and 8, rounds of all of a warp's lines and of some, with rows or
+    # columns the longer side, bases that are not aligned, k that ends in a k tile.
+    "nt-lines": (tile(K_MAJOR=1), 1, (36, 29, 52), 2, 0),
+    "nt-lines-twos": (tile(K_MAJOR=1, CP_SIZE_A=8, CP_SIZE_B=8), 1, (31, 33, 50), 1, 0),
+    "nt-lines-shifted": (tile(K_MAJOR=1, STAGES=4), 1, (36, 41, 68), 1, 4),
+    "nt-lines-teams": (tile(K_MAJOR=1, SLICE_K=4, BK=32, TM=8, BM=64), 1, (66, 35, 132), 1, 0),
+    "nt-lines-tall": (tile(K_MAJOR=1, TM=8, TN=4, WN=16, BM=64, BK=8), 1, (70, 36, 40), 1, 0),
+    "nt-lines-wide": (tile(K_MAJOR=1, TM=4, TN=8, WN=64, BN=64, BK=32), 1, (36, 75, 88), 1, 0),
+    "nt-lines-thirds": (tile(K_MAJOR=1, BN=96, TM=8, TN=12, WN=96, SLICE_K=4, BK=32), 1, (30, 94, 72), 1, 0),
+    "nt-lines-large": (tile(K_MAJOR=1, BM=128, BN=128, TM=16, TN=8, WN=64, STAGES=4), 1, (130, 132, 20), 1, 0),
+    "nt-lines-split": (tile(K_MAJOR=1, SPLIT_K=3, SLICE_K=2), 1, (30, 29, 200), 2, 8),
+    "nt-lines-streamed": (streamed(5, K_MAJOR=1, STAGE_C=1), 1, (33, 70, 84), 1, 0),
     "nn-thirds-streamed": (streamed(3, BM=96, BN=64, TM=12, TN=8, WN=32, **NARROW), 0, (150, 37, 70), 2, 0),
 }
 
@@ -140,6 +152,7 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
         "copies of",
         "packing of",
         "packed operands",
+        "K-major tiles, where an operand",
     )
     rules = [rule for reason, rule in SPACE.rules.items() if reason.startswith(sound) and "too long" not in reason]
     return all(rule(chosen, problem, H200) for rule in rules)

@@ -26,6 +26,7 @@ from tests.support.kernels.pipelined_configs import (
     CUBE,
     DEVICES,
     LARGE,
+    LINES,
     NARROW,
     SMALL,
     WIDE,
@@ -84,6 +85,10 @@ REFUSED = [
     ),
     (tile(BM=48, TM=12, WN=32), replace(CUBE, m=60), H200, "a side of 48, 96 or 192 that reaches further past C"),
     (tile(BM=256, BN=48, TN=12, WN=48), TURNED, H200, "rounds of copies that do not lie alike"),
+    (tile(LINES, BM=96, BN=96, TN=12, WN=96, SLICE_K=2, BK=16), TURNED, H200, "rounds of copies that do not lie alike"),
+    (tile(LINES), CUBE, H200, "K-major tiles, where an operand is MN-major or packed"),
+    (tile(LINES), replace(TURNED, k=1023), H200, "K-major tiles, where copies have 4 bytes"),
+    (tile(LINES, SLICE_K=1), TURNED, H200, "K-major tiles, where no threads share k"),
     (tile(LARGE, TM=16, TN=16), CUBE, H200, "more registers a thread"),
     (tile(LARGE, BM=256), CUBE, H200, "more registers a thread"),
     (tile(LARGE), CUBE, A100, "more accumulators a thread than stay in registers before sm_90"),
@@ -172,17 +177,22 @@ REFUSED = [
 
 def copied(chosen: Config, problem: Problem) -> Config:
     """A config with copies of the sizes that the problem's rows allow."""
-    of_a, of_b = cp_sizes(chosen["PACK_MN"], problem)
+    of_a, of_b = cp_sizes(chosen["PACK_MN"], chosen["K_MAJOR"], problem)
     return SPACE.config(dict(chosen) | {"CP_SIZE_A": of_a, "CP_SIZE_B": of_b})
 
 
 def test_a_copy_is_as_wide_as_what_divides_rows_that_lie_along_c() -> None:
     ragged = Problem(1022, 1023, 1023)
-    assert cp_sizes(1, ragged) == (16, 16)
-    assert cp_sizes(0, ragged) == (4, 4)
-    assert cp_sizes(0, replace(ragged, trans_a=True)) == (8, 4)
-    assert cp_sizes(0, replace(ragged, n=1024)) == (4, 16)
-    assert cp_sizes(0, replace(ragged, n=1024, trans_b=True)) == (4, 4)
+    assert cp_sizes(1, 0, ragged) == (16, 16)
+    assert cp_sizes(0, 0, ragged) == (4, 4)
+    assert cp_sizes(0, 0, replace(ragged, trans_a=True)) == (8, 4)
+    assert cp_sizes(0, 0, replace(ragged, n=1024)) == (4, 16)
+    assert cp_sizes(0, 0, replace(ragged, n=1024, trans_b=True)) == (4, 4)
+
+
+def test_a_copy_of_a_tile_that_stays_k_major_is_as_wide_as_what_divides_k() -> None:
+    turned = Problem(1023, 1024, 1024, trans_b=True)
+    assert [cp_sizes(0, 1, replace(turned, k=k)) for k in (1024, 1022, 1023)] == [(16, 16), (8, 8), (4, 4)]
 
 
 @pytest.mark.parametrize(("chosen", "problem", "device", "rule"), REFUSED)

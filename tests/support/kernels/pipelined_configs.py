@@ -24,6 +24,7 @@ NARROW = {"CP_SIZE_A": 4, "CP_SIZE_B": 4}
 SMALL = {"BM": 32, "BN": 32, "TM": 4, "TN": 4, "WN": 16, "SLICE_K": 1, "PACK_MN": 0, "BK": 16, "STAGES": 3} | WIDE
 LARGE = {"BM": 128, "BN": 256, "TM": 8, "TN": 16, "WN": 128, "SLICE_K": 1, "PACK_MN": 0, "BK": 16, "STAGES": 4} | WIDE
 
+LINES = SMALL | {"BM": 64, "BN": 64, "TM": 8, "TN": 8, "WN": 64, "SLICE_K": 4, "BK": 32, "STAGES": 4, "K_MAJOR": 1}
 
 # Fewer SMs than any device of the list has: tiles enough for all of them are quickly interpreted.
 FEW_SMS = 3
@@ -37,9 +38,8 @@ def streamed(sms: int = FEW_SMS, start: Mapping[str, int] = SMALL, /, **values: 
 
 
 def tile(start: Mapping[str, int] = SMALL, /, **values: int) -> Config:
-    return SPACE.config(
-        {"MIN_BLOCKS": 1, "STREAM_K_SMS": 0, "STAGE_C": 0, "SPLIT_K": 1, "GROUP_M": 1} | dict(start) | values
-    )
+    plain = {"MIN_BLOCKS": 1, "STREAM_K_SMS": 0, "STAGE_C": 0, "K_MAJOR": 0, "SPLIT_K": 1, "GROUP_M": 1}
+    return SPACE.config(plain | dict(start) | values)
 
 
 def planned(chosen: Config, problem: Problem) -> Launch:
