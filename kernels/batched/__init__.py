@@ -72,6 +72,8 @@ SMALL_REGISTERS: Final = 128
 BUSY: Final = 2
 # k that one product's steps are through with before the launch is.
 SHORT_K: Final = 32
+# The longest side of a product that is one block's: several tiles load what rank_k's load once.
+ONE_TILE: Final = 64
 
 
 def _default(problem: Problem, device: Device) -> Config:
@@ -124,12 +126,14 @@ def _below(count: int) -> int:
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
-    """Whether its products fill the GPU, or k is short: else it waits for one step of k after another.
+    """Whether a block has a whole product, and they fill the GPU or k is short: else it waits for one step of k.
 
     A single product with a k of 76 to 127 takes it 5 to 9 us on an H200, and register_tiled, which slices k, 2.2 to
-    2.6. On a processor a block's start is more than its few products.
+    2.6; of 81x113x8 x 97 and 117x38x14 x 189 it takes 1.55 and 1.30 times as long as rank_k. On a processor a block's
+    start is more than its few products.
     """
-    return device.platform == "cuda" and (problem.k <= SHORT_K or problem.batch >= device.limits.sms)
+    whole = device.platform == "cuda" and max(problem.m, problem.n) <= ONE_TILE
+    return whole and (problem.k <= SHORT_K or problem.batch >= device.limits.sms)
 
 
 BATCHED: Final = Kernel(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from kernels.batched import BATCHED
 from kernels.device import Device
 from kernels.direct_double import DIRECT_DOUBLE
 from kernels.direct_double import untuned_seconds as direct_double_seconds
@@ -88,9 +89,10 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether k is short, and writing C takes most of the time; where tensor cores multiply, by estimates."""
     if DIRECT_TENSOR.covers(problem, device):
         return problem.k <= SHORT and SURELY * _untuned_seconds(problem, device) <= direct_seconds(problem, device)
-    if problem.itemsize == FLOAT_BYTES and (problem.k > SHORT or problem.m * problem.n > LARGE):
+    is_surely_short = problem.k <= SHORT and _fills_tiles(problem)
+    if problem.itemsize == FLOAT_BYTES and not (is_surely_short and problem.m * problem.n <= LARGE):
         return _is_fastest_of_float32(problem, device)
-    if problem.k > SHORT or not _fills_tiles(problem):
+    if not is_surely_short:
         return False
     own = _untuned_seconds(problem, device)
     if DIRECT_DOUBLE.covers(problem, device) and own > direct_double_seconds(problem, device):
@@ -103,9 +105,9 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
 def _is_fastest_of_float32(problem: Problem, device: Device) -> bool:
     """Whether neither tall, which the longest C of float32 is for, nor what has tiles and pipelines is the faster one.
 
-    Of 131072x64x64 and 262144x16x32 tall takes 0.82 and 0.69 of the time on an H200.
+    Of 131072x64x64 and 262144x16x32 tall takes 0.82 and 0.69 of the time on an H200. Nor is it for what batched is.
     """
-    if TALL.covers(problem, device) and TALL.preferred_untuned(problem, device):
+    if any(each.covers(problem, device) and each.preferred_untuned(problem, device) for each in (TALL, BATCHED)):
         return False
     if not PIPELINED.covers(problem, device):
         return problem.k <= SHORT
