@@ -7,9 +7,11 @@ shapes.py says what is drawn: layers of public models, any sizes, thin sides, th
 for `--seconds`, as a user's would be but without the two kernels that only teach; then that config, the untuned
 default, cuBLAS's default, cuBLASLt's candidates (its first 8; on every fourth shape of a row all that its heuristics
 give, 128 at most) and Triton (12 configs at most: a tile a program, persistent programs, k in slices) are verified and
-sampled in turn, in random order, on cold rotating buffers. What comes out below 0.92 of the fastest peer is measured
-once more. Trials are forecast as the service does, by what those of earlier shapes took. Before the first shape a
-product of 512x512x512 is tuned, of which nothing is kept: the first tune of a process pays for the process's start.
+sampled in turn, in random order, on cold rotating buffers. Triton's binaries are compiled before the shape is tuned,
+while the one before is sampled: no tune shares the host's cores with them. What comes out below 0.92 of the fastest
+peer is measured once more. Trials are forecast as the service does, by what those of earlier shapes took. Before the
+first shape a product of 512x512x512 is tuned, of which nothing is kept: the first tune of a process pays for the
+process's start.
 
 Without `--seed` one is drawn, and the first line of OUT tells it. A line is appended as it comes, and the same command
 goes on where a stopped run was, with OUT's seed. `--rows` and `--until` cut a run into pieces, and `--part 0/4` takes
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -64,8 +67,6 @@ EVERY: Final = 4  # which shape of a row is tried with all
 AGAIN: Final = 0.92  # of the fastest peer's speed: what is slower is measured twice
 TEACHING: Final = ("naive", "tiled")
 UNKEPT: Final = Problem(512, 512, 512)  # which is tuned first
-AHEAD: Final = 4  # shapes of which Triton's binaries are compiled while another is measured
-TRITON_CORES: Final = 6
 PEERS: Final = (VENDOR, CANDIDATE, TRITON)
 
 
@@ -103,9 +104,12 @@ class Bench:
         """Tune once and keep nothing of it, not even for forecasts: the process's start is in all that it took."""
         replace(self, forecasts=TrialForecasts()).searched(UNKEPT)
 
-    def line(self, shape: Drawn) -> tuple[dict[str, Any], Row]:
-        """Tune a shape and measure everybody; raises DeviceError."""
+    def line(self, shape: Drawn, following: Drawn | None = None) -> tuple[dict[str, Any], Row]:
+        """Tune a shape and measure everybody, while what the following one needs is compiled; raises DeviceError."""
+        self.prepare(shape, wait=True)
         found = self.searched(shape.problem)
+        if following is not None:
+            self.prepare(following)
         if self.trials is not None:
             append(self.trials, trials_of(shape.problem, found))
         contestants = self.contestants(shape, found.winner)
@@ -117,10 +121,10 @@ class Bench:
         tuning = {"trials": len(found.outcomes), "tuning_seconds": found.seconds}
         return told | tuning | {"untuned": _told(untuned_ratio(result)), "again": _told(again)} | row.json(), row
 
-    def prepare(self, shape: Drawn) -> None:
-        """Have what is sure to be needed of a shape compiled, and return at once."""
+    def prepare(self, shape: Drawn, wait: bool = False) -> None:
+        """Have Triton's binaries of a shape compiled, and return at once unless to wait for them."""
         if self.binaries is not None:
-            self.binaries.start(self._orders(shape.problem))
+            (self.binaries.ready if wait else self.binaries.start)(self._orders(shape.problem))
 
     def searched(self, problem: Problem) -> Searched:
         """Tune a shape with forecasts that learn, as the service does; before, the device is calibrated if need be."""
@@ -239,11 +243,9 @@ def measured(bench: Bench, left: Sequence[Drawn], end: float) -> Iterator[dict[s
         if time.monotonic() > end:
             print("time is over: the same command goes on from here", flush=True)
             return
-        for following in left[place : place + AHEAD]:
-            bench.prepare(following)
         started = time.monotonic()
         try:
-            line, row = bench.line(shape)
+            line, row = bench.line(shape, left[place + 1] if place + 1 < len(left) else None)
         except DeviceError as error:
             print(f"{shape.row} {shape.number} {shape.problem}: {error.message}", flush=True)
             continue
@@ -273,7 +275,7 @@ def run(options: argparse.Namespace, cache: Path, end: float) -> bool:
         every = listed(options, seed)
         left = [shape for shape in every if (shape.row, shape.number) not in done]
         triton = installed() is not None and unit.device.platform == "cuda"
-        with compilers(TRITON_CORES) if triton else nullcontext() as pool:
+        with compilers(len(os.sched_getaffinity(0))) if triton else nullcontext() as pool:
             binaries = Binaries(cache, pool) if pool else None
             how = options.seconds, options.measuring, binaries, options.trials, own.factory(unit.device.id)
             bench = Bench(unit, seed, *how)
