@@ -87,6 +87,7 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (48, 32, 0, 1, 1, 12, 4, 32, 4, 0, 0, 4, 16, 0, 32, 4, 1),
         (192, 192, 0, 1, 1, 12, 12, 96, 1, 0, 0, 4, 16, 0, 8, 4, 1),
         (64, 64, 0, 1, 1, 8, 8, 64, 4, 0, 1, 16, 16, 0, 32, 4, 1),
+        (32, 32, 0, 1, 1, 4, 4, 16, 4, 0, 1, 16, 16, 0, 32, 4, 1),
     ],
     # Two warps and eight, each count of lanes, elements stored one at a time and four.
     "rank_k": [
