@@ -17,9 +17,9 @@ typedef struct {
     unsigned whole, rest;
 } DivMod;
 
-// Quotient and remainder. A block's first loads wait for four of them, and a branch takes longer
-// than a multiplication; but one that is `tested`, whether the quotient is known, parts the indices
-// from what follows: NVRTC needs fewer registers then where they are few.
+// Quotient and remainder. A block's first loads wait for four of them. Where it is `tested` whether
+// the quotient is known, short launches of most kernels take 1 % longer, but NVRTC takes fewer
+// registers: kernels with few to spare test.
 INNER DivMod div_mod(const unsigned tile_idx, const unsigned of, const INDEX divider,
                      const int tested)
 {

@@ -4,8 +4,9 @@
 // TILE_M and TILE_N are the wgmma tile: A's rows and B's columns, or with SWAP_AB the other way
 // round. Blocks of a cluster either have tiles below each other, or with CLUSTER_K parts of the k
 // of one tile.
-#define FEW_REGISTERS (BLOCK_THREADS * MIN_BLOCKS > 384) // a thread, before consumers have more
 #define CLUSTER_ROW (CLUSTER > 1 ? cta_rank_in_cluster() : 0)
+// 128 registers a thread or fewer, until consumers take the producer's (setmaxnreg).
+#define FEW_REGISTERS (BLOCK_THREADS * MIN_BLOCKS > 384)
 struct WorkTile {
     int row, column, first, count;
     unsigned batch, split, number; // of the tile, whatever its split

@@ -143,10 +143,10 @@ def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[
     splits = [(0, split) for split in SPLITS if split * tiles <= BLOCKS_OF_SM * sms or split == 1]
     shared = [(sms, 1)] if sms in SMS and shape["SLICE_K"] == 1 else []
     packing = (0, 1) if ragged or (problem.trans_b and packed_bytes(problem) <= PACKED_BYTES) else (0,)
-    kept = [(0, 1)] if not problem.trans_a and problem.trans_b and shape["SLICE_K"] > 1 else []
+    k_major = [(0, 1)] if not problem.trans_a and problem.trans_b and shape["SLICE_K"] > 1 else []
     copies = [
-        {"PACK_MN": packed, "K_MAJOR": stays, **dict(zip(CP_SIZE, cp_sizes(packed, stays, problem), strict=True))}
-        for packed, stays in (*((each, 0) for each in packing), *kept)
+        {"PACK_MN": packed, "K_MAJOR": kept, **dict(zip(CP_SIZE, cp_sizes(packed, kept, problem), strict=True))}
+        for packed, kept in (*((each, 0) for each in packing), *k_major)
     ]
     return [
         shape | each | {"STREAM_K_SMS": streamed, "SPLIT_K": split}

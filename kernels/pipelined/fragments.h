@@ -46,7 +46,7 @@ struct Fragments {
 #else
 // Tiles are K-major, and read four k of a line at a time: a step is one line of the longer side. Of
 // the other one a thread holds all its elements of these four k. In a group's last step what is
-// held is read anew, once its FMAs are issued: it needs no registers ahead.
+// held is read anew once its FMAs are issued, into the same registers if NVRTC keeps to it.
 #define BY_ROWS (TM >= TN) // a step is a row of C, else a column
 #define LINES (BY_ROWS ? TM : TN)
 #define HELD (BY_ROWS ? TN : TM)

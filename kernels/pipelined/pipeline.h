@@ -126,7 +126,7 @@ template <int side, int transpose, int cp_size, int lanes> struct TileLoader {
             }
             return;
         }
-        if (K_MAJOR && THREADS / LINE_PACKS % (lanes * WIDE) > 0) { // rounds lie among each other
+        if (K_MAJOR && THREADS / LINE_PACKS % (lanes * WIDE) > 0) { // part of a warp's lines
             EACH(i, turns) {
                 kept |= (unsigned)(side_of(Y_OF(ME)) + side_of(Y_OF(i * THREADS)) < sides) << i;
             }

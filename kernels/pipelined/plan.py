@@ -10,7 +10,7 @@ from kernels.launch import COUNTERS, Plan, Step
 from kernels.packing import pack_mn_major, packed_lines
 from kernels.problem import Problem
 from kernels.register_tiled.plan import shared_bytes as stages_bytes
-from kernels.register_tiled.plan import threads
+from kernels.register_tiled.plan import slices_sums, threads
 from kernels.rules import FLOAT_BYTES, LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, reduce_step
@@ -52,7 +52,7 @@ def rounds_lie_alike(config: Config, problem: Problem) -> bool:
 
 
 def _lines_lie_alike(of_block: int, depth: int, cp_size: int, together: int) -> bool:
-    """The same of lines that stay K-major: `together` of them change places with each other."""
+    """The same of lines that stay K-major, whose order changes within every `together` of them."""
     of_round, rest = divmod(of_block * cp_size, depth * FLOAT_BYTES)
     return rest == 0 and (of_round % together == 0 or together % of_round == 0)
 
@@ -68,7 +68,10 @@ def _lie_alike(of_block: int, depth: int, side: int, cp_size: int, turned: bool)
 
 
 def cp_sizes(packed: int, k_major: int, problem: Problem) -> tuple[int, int]:
-    """Bytes of a cp.async of A and of B: the most up to 16 that divide a row, 4 where it is transposed on its way."""
+    """Bytes of a cp.async of A and of B: the most up to 16 that divide a row, 4 where it is transposed on its way.
+
+    A row of a K-major operand that stays so has its k.
+    """
     if packed:
         return VECTOR_BYTES, VECTOR_BYTES
     of_k = _cp_size(problem.k * problem.itemsize) if k_major else CP_SIZES[-1]
@@ -89,12 +92,11 @@ def shared_bytes(config: Config, problem: Problem) -> int:
 
 
 def _stages_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of all stages' tiles, and of the sums that slices share in their place."""
+    """Bytes of all stages' tiles, or of all slices' accumulators if these are more."""
     if not config["K_MAJOR"]:
         return stages_bytes(config, problem)
     tiles = config["STAGES"] * (config["BM"] + config["BN"]) * (config["BK"] + PACK)
-    sums = config["SLICE_K"] * config["BM"] * config["BN"] if config["SLICE_K"] > 1 else 0
-    return max(tiles, sums) * problem.itemsize
+    return max(tiles, slices_sums(config)) * problem.itemsize
 
 
 def warps_on_sm(config: Config) -> int:
@@ -104,7 +106,7 @@ def warps_on_sm(config: Config) -> int:
 
 
 def registers(config: Config) -> int:
-    """The least registers of a thread that spills nothing."""
+    """Registers with which a thread spills nothing: the least, but for K-major tiles, which NVRTC reads ahead."""
     tm, tn = config["TM"], config["TN"]
     if config["K_MAJOR"]:
         return tm * tn + PACK * (min(tm, tn) + 2) + REST_K_MAJOR

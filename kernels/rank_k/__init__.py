@@ -89,10 +89,10 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether k is short, and writing C takes most of the time; where tensor cores multiply, by estimates."""
     if DIRECT_TENSOR.covers(problem, device):
         return problem.k <= SHORT and SURELY * _untuned_seconds(problem, device) <= direct_seconds(problem, device)
-    is_surely_short = problem.k <= SHORT and _fills_tiles(problem)
-    if problem.itemsize == FLOAT_BYTES and not (is_surely_short and problem.m * problem.n <= LARGE):
+    is_bound_by_c = problem.k <= SHORT and _fills_tiles(problem)
+    if problem.itemsize == FLOAT_BYTES and not (is_bound_by_c and problem.m * problem.n <= LARGE):
         return _is_fastest_of_float32(problem, device)
-    if not is_surely_short:
+    if not is_bound_by_c:
         return False
     own = _untuned_seconds(problem, device)
     if DIRECT_DOUBLE.covers(problem, device) and own > direct_double_seconds(problem, device):
@@ -103,9 +103,9 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
 
 
 def _is_fastest_of_float32(problem: Problem, device: Device) -> bool:
-    """Whether neither tall, which the longest C of float32 is for, nor what has tiles and pipelines is the faster one.
+    """Whether it is for neither the longest C (tall) nor many small ones (batched), and pipelined is no faster.
 
-    Of 131072x64x64 and 262144x16x32 tall takes 0.82 and 0.69 of the time on an H200. Nor is it for what batched is.
+    Of 131072x64x64 and 262144x16x32 tall takes 0.82 and 0.69 of the time on an H200.
     """
     if any(each.covers(problem, device) and each.preferred_untuned(problem, device) for each in (TALL, BATCHED)):
         return False

@@ -30,8 +30,12 @@ def lines(config: Config, problem: Problem) -> tuple[int, int]:
 def shared_bytes(config: Config, problem: Problem) -> int:
     """Bytes of all stages with their padding, or of all slices' accumulators if these are more."""
     tiles = config["STAGES"] * config["BK"] * sum(lines(config, problem))
-    sums = config["SLICE_K"] * config["BM"] * config["BN"] if config["SLICE_K"] > 1 else 0
-    return max(tiles, sums) * problem.itemsize
+    return max(tiles, slices_sums(config)) * problem.itemsize
+
+
+def slices_sums(config: Config) -> int:
+    """Accumulators that slices of k leave in shared memory, where stages were."""
+    return config["SLICE_K"] * config["BM"] * config["BN"] if config["SLICE_K"] > 1 else 0
 
 
 def plan(config: Config, problem: Problem) -> Plan:

@@ -329,6 +329,20 @@ def expect_exact(chosen: Config, problem: Problem) -> None:
     assert conflicts == 0, (problem.key, chosen)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_stage_is_given_back_behind_a_fence(ahead: int) -> None:
+    problem = transposed("float64", False, False, 32, 32, 128)  # more k tiles than stages
+    launch = launched(tile(32, 32, 16, 16, 16, 8, ahead, 3, 1, 1, 1, 0), problem)
+    text, fence = launch.build.text, "fence_proxy_async();"
+    assert text.count(fence) == 1
+    bare = replace(launch, build=replace(launch.build, text=text.replace(fence, "")))
+    a, b = operands(problem, np.random.default_rng(11), integers=True)
+    c, _ = interpreted(launch, a, b, H200)
+    assert np.array_equal(c, reference(problem, a, b))
+    with pytest.raises(AssertionError, match="asynchronous write to what threads load"):
+        interpreted(bare, a, b, H200)
+
+
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_the_order_of_k_is_what_keeps_threads_on_banks_of_their_own(turned: tuple[bool, bool]) -> None:
     problem = transposed("float64", *turned, 32, 32, 32)

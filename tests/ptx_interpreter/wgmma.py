@@ -118,7 +118,7 @@ class Hopper(Bulk):
         return thread // self.per_block, thread % self.per_block // GROUP
 
     def _completed(self, left: int) -> None:
-        self.shared.end_loads(np.flatnonzero(self.mask))  # those of a wgmma's registers, at least
+        self.shared.end_loads(np.flatnonzero(self.mask))  # at least what the wgmmas took
         done = np.maximum(self.completed, self.committed - left)
         for warp in map(int, self.warps()):
             group, mine = int(done[warp * WARP]), np.arange(warp * WARP, warp * WARP + WARP)

@@ -106,13 +106,13 @@ class Bench:
 
     def line(self, shape: Drawn, following: Drawn | None = None) -> tuple[dict[str, Any], Row]:
         """Tune a shape and measure everybody, while what the following one needs is compiled; raises DeviceError."""
-        self.prepare(shape, wait=True)
+        triton = self._triton(shape.problem)  # waits for its binaries
         found = self.searched(shape.problem)
         if following is not None:
             self.prepare(following)
         if self.trials is not None:
             append(self.trials, trials_of(shape.problem, found))
-        contestants = self.contestants(shape, found.winner)
+        contestants = self.contestants(shape, found.winner, triton)
         result = self.contest(shape.problem, contestants)
         row = row_of(ShapeClass(shape.row, BY_NAME[shape.row].bar, "", ()), shape.problem, result, self.unit.device)
         slow = row.to_fastest is not None and row.to_fastest.high < AGAIN
@@ -121,10 +121,10 @@ class Bench:
         tuning = {"trials": len(found.outcomes), "tuning_seconds": found.seconds}
         return told | tuning | {"untuned": _told(untuned_ratio(result)), "again": _told(again)} | row.json(), row
 
-    def prepare(self, shape: Drawn, wait: bool = False) -> None:
-        """Have Triton's binaries of a shape compiled, and return at once unless to wait for them."""
+    def prepare(self, shape: Drawn) -> None:
+        """Have what is sure to be needed of a shape compiled, and return at once."""
         if self.binaries is not None:
-            (self.binaries.ready if wait else self.binaries.start)(self._orders(shape.problem))
+            self.binaries.start(self._orders(shape.problem))
 
     def searched(self, problem: Problem) -> Searched:
         """Tune a shape with forecasts that learn, as the service does; before, the device is calibrated if need be."""
@@ -153,12 +153,12 @@ class Bench:
                 self.forecasts.proved(device, runner.proving)
         return Searched(winner, tuple(tried), time.monotonic() - started, tuple(at), tuple(phases))
 
-    def contestants(self, shape: Drawn, winner: Launch | None) -> tuple[Contestant, ...]:
+    def contestants(self, shape: Drawn, winner: Launch | None, triton: Contestant) -> tuple[Contestant, ...]:
         """Our winner, or what is taken where the tune ended without one; our default, and all peers."""
         problem = shape.problem
         candidates = Candidates(asked=ALL if is_exhaustive(shape) else FIRST)
         ours = Ours(TUNED, winner) if winner else self._default(TUNED, problem)
-        return ours, self._default(DEFAULT, problem), Library(VENDOR), candidates, self._triton(problem)
+        return ours, self._default(DEFAULT, problem), Library(VENDOR), candidates, triton
 
     def contest(self, problem: Problem, contestants: Sequence[Contestant]) -> Contest:
         """Everybody in turn."""
