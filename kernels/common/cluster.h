@@ -7,7 +7,8 @@
 #endif
 
 // Arrives at the cluster's barrier and does not wait: says that this block is there, to whose
-// shared memory others may write once they have waited.
+// shared memory others may write once they have waited. A release here would wait until all of the
+// thread's stores are in the L2 cache.
 INNER void cluster_arrive()
 {
 #if CLUSTER_SIZE > 1
@@ -20,12 +21,6 @@ INNER void cluster_wait()
 #if CLUSTER_SIZE > 1
     asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
-}
-
-// Barrier of all threads of the cluster, with release and acquire.
-INNER void cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
 
 INNER unsigned cta_rank_in_cluster()

@@ -46,3 +46,15 @@ struct PipelineState {
         index = (index + stages) % STAGES;
     }
 };
+
+// Waits until all stages are released, those that a producer would fill from `state` on: until then
+// other blocks of a cluster arrive at this block's barriers, and read what it loaded for them.
+INNER void wait_until_released(const unsigned empty_barriers, PipelineState state)
+{
+    if (CLUSTER > 1) {
+#pragma unroll 1
+        for (int i = 0; i < STAGES; i++, state.advance()) {
+            mbarrier_wait(empty_barriers + 8 * state.index, state.phase ^ 1);
+        }
+    }
+}

@@ -78,7 +78,8 @@ INNER int elect_one()
 INNER void sync_barrier_init()
 {
     if (CLUSTER > 1) {
-        cluster_sync();
+        cluster_arrive(); // behind a fence of their initialisation
+        cluster_wait();
     } else {
         named_barrier_sync(0, THREADS);
     }

@@ -98,7 +98,12 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
 {
     const unsigned warp = threadIdx.x / 32, block = cta_rank_in_cluster(),
                    slice = block * SLICE_K + warp % SLICE_K;
+#if SLICES > 1
+    if (threadIdx.x == 0) {
+        expect_elements(block);
+    }
     cluster_arrive();
+#endif
     const unsigned tile = blockIdx.x / CLUSTER_K * TEAMS + warp / SLICE_K, high = tile / GROUP_M;
     const unsigned across = ((unsigned)n + BN - 1) / BN,
                    down = ((unsigned)m + BM * GROUP_M - 1) / (BM * GROUP_M);

@@ -1,9 +1,18 @@
 // The reduction over slices of k: a block's warps write their sums to its shared memory, and each
 // adds those of some elements, in the slices' order. Of a cluster's blocks each then adds some
-// elements of all blocks, which these write to its shared memory (PTX ISA, "mapa").
+// elements of all blocks, which these send to its shared memory.
 #if SLICES > 1
 // Elements of all blocks that one of a cluster adds.
 #define OWN_ELEMENTS ((ELEMENTS + CLUSTER_K - 1) / CLUSTER_K)
+#include "cluster_sums.h"
+
+INNER void expect_elements(const int block)
+{
+#if CLUSTER_K > 1
+    const int elements = (ELEMENTS + CLUSTER_K - 1 - block) / CLUSTER_K;
+    expect_sums(sums_barrier(), TEAMS * CLUSTER_K * elements * (32 * (int)sizeof(REAL)));
+#endif
+}
 
 // Adds `count` sums of a lane, each `apart` lines of 32 from the one before it.
 template <int count> INNER REAL sum_of(const REAL *sums, const int apart)
@@ -13,15 +22,6 @@ template <int count> INNER REAL sum_of(const REAL *sums, const int apart)
         sum += sums[(s + 1) * apart * 32 + LANE];
     }
     return sum;
-}
-
-INNER void write_to_block(const REAL *at, const unsigned block, const REAL value)
-{
-    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;"
-                 " st.shared::cluster.f64 [there], %2;}" ::"r"(
-                     (unsigned)__cvta_generic_to_shared(at)),
-                 "r"(block), "d"(value)
-                 : "memory");
 }
 
 INNER void add_slices(const TileOfC &to, const ACC *acc, const int warp, const int block)
@@ -39,13 +39,16 @@ INNER void add_slices(const TileOfC &to, const ACC *acc, const int warp, const i
     for (int e = slice; e < ELEMENTS; e += SLICE_K) {
         const REAL sum = sum_of<SLICE_K>(sums[team][0][e], ELEMENTS);
 #if CLUSTER_K > 1
-        write_to_block(&of_blocks[team][block][e / CLUSTER_K][LANE], e % CLUSTER_K, sum);
+        const unsigned at = (unsigned)__cvta_generic_to_shared(
+            &of_blocks[team][block][e / CLUSTER_K][LANE]);
+        send_sum(address_in_block(at, e % CLUSTER_K), sum,
+                 address_in_block(sums_barrier(), e % CLUSTER_K));
 #else
         store_element(to, e, sum);
 #endif
     }
 #if CLUSTER_K > 1
-    cluster_sync();
+    wait_for_sums(sums_barrier());
     for (int i = slice; i < OWN_ELEMENTS; i += SLICE_K) {
         const int e = i * CLUSTER_K + block;
         if (e < ELEMENTS) {

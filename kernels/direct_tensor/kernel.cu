@@ -115,7 +115,12 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     const unsigned across = (unsigned)((n + BN - 1) / BN), down = (unsigned)((m + BM - 1) / BM);
     const unsigned warp = THREAD_X / 32, block = cta_rank_in_cluster(),
                    slice = block * SLICE_K + warp % SLICE_K;
+#if SLICE_K > 1
+    if (THREAD_X == 0) {
+        expect_bands(block);
+    }
     cluster_arrive();
+#endif
     const unsigned tile = (unsigned)BLOCK / CLUSTER_K * (WARPS / SLICE_K) + warp / SLICE_K;
     if (tile >= tiles) {
         return;

@@ -1,13 +1,22 @@
 // The reduction over slices of k: a block's warps write their sums to its shared memory, and each
 // adds those of some bands of eight rows, in the slices' order. Of a cluster's blocks each then
-// adds some bands of all blocks, which these write to its shared memory (PTX ISA, "mapa").
+// adds some bands of all blocks, which these send to its shared memory.
 #if SLICE_K > 1
 #define BANDS (BM / 8)
 // Bands of all blocks that one of a cluster adds.
 #define OWN_BANDS ((BANDS + CLUSTER_K - 1) / CLUSTER_K)
+#include "cluster_sums.h"
 
 // The pairs of each lane for the columns of a band.
 typedef Pair BandSums[MMAS_N][32];
+
+INNER void expect_bands(const unsigned block)
+{
+#if CLUSTER_K > 1
+    const int bands = (BANDS + CLUSTER_K - 1 - (int)block) / CLUSTER_K;
+    expect_sums(sums_barrier(), CLUSTER_K * bands * (int)sizeof(BandSums));
+#endif
+}
 
 // Adds a lane's pairs of `count` slices, each `apart` bands from the one before it.
 template <int count>
@@ -21,15 +30,6 @@ INNER void add_bands(Pair (&to)[MMAS_N], const BandSums *first, const int apart)
             to[j].second += more.second;
         }
     }
-}
-
-INNER void write_to_block(const Pair *at, const unsigned block, const Pair &value)
-{
-    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;"
-                 " st.shared::cluster.v2.f32 [there], {%2, %3};}" ::"r"(
-                     (unsigned)__cvta_generic_to_shared(at)),
-                 "r"(block), "f"(value.first), "f"(value.second)
-                 : "memory");
 }
 
 // `store` is given a band, a lane's pairs of it, and shared memory that no other warp reads then.
@@ -55,8 +55,13 @@ INNER void add_slices(const ACC (&acc)[MMAS_M][MMAS_N], const unsigned warp, con
             Pair pairs[MMAS_N];
             add_bands<SLICE_K>(pairs, sums[0] + r, BANDS);
 #if CLUSTER_K > 1
+            const unsigned to = address_in_block(
+                               (unsigned)__cvta_generic_to_shared(of_blocks[block][r / CLUSTER_K]),
+                               r % CLUSTER_K),
+                           barrier = address_in_block(sums_barrier(), r % CLUSTER_K);
             EACH(j, MMAS_N) {
-                write_to_block(&of_blocks[block][r / CLUSTER_K][j][LANE], r % CLUSTER_K, pairs[j]);
+                send_sums(to + (j * 32 + LANE) * (int)sizeof(Pair), pairs[j].first,
+                          pairs[j].second, barrier);
             }
 #else
             store(r, pairs, sums[0][r]);
@@ -64,7 +69,7 @@ INNER void add_slices(const ACC (&acc)[MMAS_M][MMAS_N], const unsigned warp, con
         }
     }
 #if CLUSTER_K > 1
-    cluster_sync();
+    wait_for_sums(sums_barrier());
     EACH(i, OWN_BANDS) {
         const int band = i * CLUSTER_K + block;
         if (i % SLICE_K == warp && band < BANDS) {

@@ -99,6 +99,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
                                                        tile.batch, full);
                 }
             }
+            wait_until_released(empty_barriers, state);
         }
     } else {
         CONSUMER_REG_ALLOC();
@@ -125,8 +126,5 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
             store_tile(c + tile.batch * rows * columns, rows, columns, tile.row, tile.column,
                        thread, acc);
         }
-    }
-    if (CLUSTER > 1) {
-        cluster_sync(); // others arrive at this block's barriers, or load into it, until then
     }
 }

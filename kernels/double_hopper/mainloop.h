@@ -71,12 +71,12 @@ struct Mainloop {
     // A k tile whose first fragments are loaded already; `half` is its number modulo TURN.
     __device__ __forceinline__ void run_ahead(ACC *acc, const int half, const bool last)
     {
-        const unsigned index = state.index;
         EACH(q, STEPS) {
             const int from = (half * STEPS + q) % 2;
             if (q < STEPS - 1) {
                 load(q + 1, 1 - from);
             } else {
+                release(state.index); // all of its loads are issued, the last ones a step ago
                 advance();
                 if (!last) {
                     wait();
@@ -87,7 +87,6 @@ struct Mainloop {
                 multiply(acc, round, from);
             }
         }
-        release(index);
     }
 
     __device__ __forceinline__ void run_behind(ACC *acc)

@@ -35,6 +35,7 @@
 #endif
 #include "dtype.h"
 #define MIN(x, y) ((x) < (y) ? (x) : (y))
+#define MAX(x, y) ((x) > (y) ? (x) : (y))
 #define SHORT (LONG_N ? BM : BN)
 #define LONG (LONG_N ? BN : BM)
 #define LONG_BY_K (LONG_N ? TRANS_B : !TRANS_A)
@@ -60,6 +61,10 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
        const INDEX n, const INDEX k)
 {
     DYNAMIC_SHARED(smem, SMEM_SIZE);
+    if (THREAD_X == 0) {
+        expect_elements((int)cta_rank_in_cluster());
+    }
+    cluster_arrive();
     const INDEX shorter = LONG_N ? m : n, longer = LONG_N ? n : m;
     // Blocks that read the same part of the long operand follow each other.
     const unsigned across = ((unsigned)shorter + SHORT - 1) / SHORT,

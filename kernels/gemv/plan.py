@@ -12,6 +12,8 @@ from kernels.space import Config
 
 # Short sides of a tile, which a thread has whole in registers.
 SHORT_SIDES: Final = (1, 2, 3, 4, 6, 8)
+# Elements of C that a cluster's block adds at least: a sector of float32.
+SECTOR_FLOATS: Final = 8
 # Registers beside sums, the steps in flight and the addresses of loads, as NVRTC 12.9 allots them.
 ADDRESSES: Final = 48
 
@@ -53,10 +55,11 @@ def warps_of_k(config: Config, problem: Problem) -> int:
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of the sums of all warps, and with a cluster of the block's own."""
+    """Bytes of the sums of all warps, and with a cluster of its blocks' for the elements that one adds."""
     elements, warps = config["BM"] * config["BN"], warps_of_k(config, problem)
     line = 1 if warps == 1 else warps + 1
-    return elements * (line + (config["CLUSTER_K"] > 1)) * real_bytes(problem)
+    own, of_cluster = max(-(-elements // config["CLUSTER_K"]), SECTOR_FLOATS), config["CLUSTER_K"]
+    return (elements * line + (of_cluster * own if of_cluster > 1 else 0)) * real_bytes(problem)
 
 
 def loads(config: Config, problem: Problem) -> int:

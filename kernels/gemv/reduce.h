@@ -1,6 +1,6 @@
 // Sums over the threads that share k: those of a warp by shuffles (PTX ISA, "shfl.sync"), a block's
-// warps through shared memory, a cluster's blocks through each other's shared memory (PTX ISA,
-// "mapa"). The order is fixed, so that results are deterministic. The including file defines:
+// warps through shared memory, a cluster's blocks through each other's shared memory. The order is
+// fixed, so that results are deterministic. The including file defines:
 //
 // SHORT, LONG, EACH_LONG  the tile, and a thread's elements along its long side
 // LONG_AT(e)              where those lie
@@ -13,7 +13,18 @@
 #define LINE (WARPS_K == 1 ? 1 : WARPS_K + 1)
 #define ELEMENTS (SHORT * LONG)
 #define TOTALS (ELEMENTS * LINE)
-#define SMEM_SIZE (TOTALS + (CLUSTER_K > 1 ? ELEMENTS : 0))
+// Elements of all blocks that one of a cluster adds: whole sectors of C, where there are as many.
+#define OWN_ELEMENTS MAX((ELEMENTS + CLUSTER_K - 1) / CLUSTER_K, 8)
+#define SMEM_SIZE (TOTALS + (CLUSTER_K > 1 ? CLUSTER_K * OWN_ELEMENTS : 0))
+#include "cluster_sums.h"
+
+INNER void expect_elements(const int block)
+{
+#if CLUSTER_K > 1
+    const int elements = MAX(MIN(ELEMENTS - block * OWN_ELEMENTS, OWN_ELEMENTS), 0);
+    expect_sums(sums_barrier(), CLUSTER_K * elements * (int)sizeof(REAL));
+#endif
+}
 
 // Adds up `count` lanes that are `apart`; each of them has the sum.
 template <int count, int apart> INNER REAL sum_of_lanes(REAL sum)
@@ -48,30 +59,16 @@ INNER void store_element(STORED *c, const int element, const INDEX down, const I
     }
 }
 
-#if CLUSTER_K > 1
-#ifdef DTYPE_FLOAT64
-#define LOAD_SHARED_CLUSTER "ld.shared::cluster.f64"
-#define REGISTER "=d"
-#else
-#define LOAD_SHARED_CLUSTER "ld.shared::cluster.f32"
-#define REGISTER "=f"
-#endif
-INNER REAL read_of_block(const REAL *at, const unsigned block)
-{
-    REAL value;
-    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %1, %2;" LOAD_SHARED_CLUSTER
-                 " %0, [there];}"
-                 : REGISTER(value)
-                 : "r"((unsigned)__cvta_generic_to_shared(at)), "r"(block));
-    return value;
-}
-#endif
-
 // Each element's warps are added up by as many lanes.
 INNER void store_sums(REAL *smem, STORED *c, const INDEX down, const INDEX along, const int shorts,
                       const int longs)
 {
     constexpr int items = ELEMENTS * WARPS_K;
+#if CLUSTER_K > 1
+    REAL *const of_blocks = smem + TOTALS;
+    const int block = (int)cta_rank_in_cluster();
+    cluster_wait(); // all blocks are there
+#endif
     EACH(i, (items + THREADS - 1) / THREADS) {
         const int item = i * THREADS + THREAD_X, element = item / WARPS_K, warp = item % WARPS_K;
         const REAL sum =
@@ -80,21 +77,26 @@ INNER void store_sums(REAL *smem, STORED *c, const INDEX down, const INDEX along
             continue;
         }
 #if CLUSTER_K > 1
-        smem[TOTALS + element] = sum;
+        const int owner = element / OWN_ELEMENTS;
+        const unsigned at = (unsigned)__cvta_generic_to_shared(
+            of_blocks + (block * OWN_ELEMENTS + element % OWN_ELEMENTS));
+        send_sum(address_in_block(at, owner), sum, address_in_block(sums_barrier(), owner));
 #else
         store_element(c, element, down, along, shorts, longs, sum);
 #endif
     }
 #if CLUSTER_K > 1
-    cluster_sync();
-    for (int element = cta_rank_in_cluster() * THREADS + THREAD_X; element < ELEMENTS;
-         element += CLUSTER_K * THREADS) {
+    for (int i = THREAD_X; i < OWN_ELEMENTS; i += THREADS) {
+        const int element = block * OWN_ELEMENTS + i;
+        if (element >= ELEMENTS) {
+            break;
+        }
+        wait_for_sums(sums_barrier());
         REAL sum = 0;
-        EACH(block, CLUSTER_K) {
-            sum += read_of_block(smem + TOTALS + element, block);
+        EACH(from, CLUSTER_K) {
+            sum += of_blocks[from * OWN_ELEMENTS + i];
         }
         store_element(c, element, down, along, shorts, longs, sum);
     }
-    cluster_sync(); // others read this block's sums until then
 #endif
 }

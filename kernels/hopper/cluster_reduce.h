@@ -1,57 +1,61 @@
-// Sums of the k that the blocks of a cluster share (CLUSTER_K > 1). Each block's consumers leave
-// their accumulators in its stages, which nothing reads any more; then the blocks deal out the
-// pieces of the tile, and each adds up its own through distributed shared memory (PTX ISA, "mapa").
+// Sums of the k that the blocks of a cluster share (CLUSTER_K > 1). The blocks deal out the pieces
+// of the tile: each sends its accumulators of the others' pieces into their stages, which nothing
+// reads any more, and adds to its own what they sent.
 //
 // A consumer thread's accumulators lie in packs of four, PACK_STRIDE bytes apart: neighbouring
 // threads write and read neighbouring packs.
 #define PACK_STRIDE (128 * CONSUMERS * 16)
 #define PACKS_N (TILE_N / 8) // of 64 rows
 #define PIECE_PACKS (EPI_COLUMNS / 8)
+#define PACKS_LEFT(s) (PACKS_N - (s) * PIECE_PACKS)
+#define PACKS_OF(s) (PACKS_LEFT(s) < PIECE_PACKS ? PACKS_LEFT(s) : PIECE_PACKS)
+// Of a block's pieces the i-th, as the block sends it that is `distance` + 1 after it in turn.
+#define PARTIALS_AT(i, distance) (((i) * (CLUSTER_K - 1) + (distance)) * PACKS_OF(0) * PACK_STRIDE)
+#if CLUSTER_K > 1
+#include "cluster_sums.h"
 
-INNER void leave_partials(unsigned char *stages, const Accumulators (&acc)[WGMMAS_M])
+INNER void expect_partials(const unsigned barrier, const unsigned block)
 {
-    // the wgmmas of all consumers have read their stages
-    named_barrier_sync(4, 128 * CONSUMERS);
-    EACH(h, WGMMAS_M) {
-        EACH(p, PACKS_N) {
-            const float *const of = acc[h] + p * 4;
-            *(float4 *)(stages + THREAD_X * 16 + (h * PACKS_N + p) * PACK_STRIDE) =
-                make_float4(of[0], of[1], of[2], of[3]);
-        }
+    int packs = 0;
+    EACH(p, WGMMAS_M * PIECES_N) {
+        packs += p % CLUSTER_K == block ? PACKS_OF(p % PIECES_N) : 0;
     }
+    expect_sums(barrier, (CLUSTER_K - 1) * packs * PACK_STRIDE);
 }
 
-INNER float4 read_partial(const unsigned at)
+INNER void send_partials(const unsigned stages, const unsigned barrier, const unsigned block,
+                         const Accumulators (&acc)[WGMMAS_M])
 {
-    float4 pack;
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(pack.x), "=f"(pack.y), "=f"(pack.z), "=f"(pack.w)
-                 : "r"(at));
-    return pack;
-}
-
-// Piece `s` of the `h`-th 64 rows, added up from the first block to the last.
-INNER void add_partials(const unsigned stages, const int h, const int s,
-                        float (&sums)[EPI_COLUMNS / 2])
-{
-    EACH(e, EPI_COLUMNS / 2) {
-        sums[e] = 0;
-    }
-#pragma unroll 1
-    for (unsigned block = 0; block < CLUSTER_K; block++) {
-        unsigned from;
-        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                     : "=r"(from)
-                     : "r"(stages + THREAD_X * 16 + (h * PACKS_N + s * PIECE_PACKS) * PACK_STRIDE),
-                       "r"(block));
-        EACH(p, PIECE_PACKS) {
-            if (s * PIECE_PACKS + p < PACKS_N) {
-                const float4 pack = read_partial(from + p * PACK_STRIDE);
-                sums[p * 4] += pack.x;
-                sums[p * 4 + 1] += pack.y;
-                sums[p * 4 + 2] += pack.z;
-                sums[p * 4 + 3] += pack.w;
+    EACH(p, WGMMAS_M * PIECES_N) {
+        const int owner = p % CLUSTER_K, s = p % PIECES_N;
+        if (owner != block) {
+            const unsigned distance = (block + CLUSTER_K - 1 - owner) % CLUSTER_K,
+                           at = PARTIALS_AT(p / CLUSTER_K, distance),
+                           to = address_in_block(stages + THREAD_X * 16 + at, owner),
+                           full = address_in_block(barrier, owner);
+            EACH(q, PACKS_OF(s)) {
+                const float *const of = acc[p / PIECES_N] + (s * PIECE_PACKS + q) * 4;
+                send_sums(to + q * PACK_STRIDE, make_float4(of[0], of[1], of[2], of[3]), full);
             }
         }
     }
 }
+
+// Adds what the others sent of piece `p` to the block's own accumulators.
+INNER void add_partials(const unsigned char *stages, const int p, Accumulators (&acc)[WGMMAS_M])
+{
+    const int s = p % PIECES_N;
+    EACH(distance, CLUSTER_K - 1) {
+        const unsigned char *const from =
+            stages + (THREAD_X * 16 + PARTIALS_AT(p / CLUSTER_K, distance));
+        EACH(q, PACKS_OF(s)) {
+            float *const to = acc[p / PIECES_N] + (s * PIECE_PACKS + q) * 4;
+            const float4 pack = *(const float4 *)(from + q * PACK_STRIDE);
+            to[0] += pack.x;
+            to[1] += pack.y;
+            to[2] += pack.z;
+            to[3] += pack.w;
+        }
+    }
+}
+#endif

@@ -116,6 +116,9 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
             }
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#if CLUSTER_K > 1
+        expect_partials(stages + ARRIVALS_AT, cta_rank_in_cluster());
+#endif
     }
     if (consumer >= CONSUMERS) {
         PRODUCER_REG_DEALLOC();
@@ -154,10 +157,12 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
                 tile = WorkTile(scheduler.tile_idx, rows, columns, k_tiles, splits,
                                 k_tiles_per_split, group_m, order);
             }
+            wait_until_released(empty_barriers, state);
         }
 #endif
         if (CLUSTER_K > 1) {
-            cluster_sync(); // the consumers', who leave partial sums before it and read them after
+            cluster_arrive(); // at the consumers' barrier
+            cluster_wait();
         }
     } else {
         CONSUMER_REG_ALLOC();
@@ -192,19 +197,23 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
                 mainloop.finish(empty_barriers);
             }
             const int top = tile.row + part * (WGMMAS_M * 64);
-            if (CLUSTER_K > 1) {
-                leave_partials(smem, mainloop.acc);
-                cluster_sync();
-#pragma unroll 1
-                for (int p = cta_rank_in_cluster(); p < WGMMAS_M * PIECES_N; p += CLUSTER_K) {
-                    float sums[EPI_COLUMNS / 2];
-                    add_partials(stages, p / PIECES_N, p % PIECES_N, sums);
-                    epilogue_tma_store(out, c + tile.batch * m * n, m, n, tile,
-                                       top + p / PIECES_N * 64, staging, buffer, consumer,
-                                       p % PIECES_N, sums);
+#if CLUSTER_K > 1
+            const unsigned block = cta_rank_in_cluster(), sums_barrier = stages + ARRIVALS_AT;
+            cluster_arrive(); // the wgmmas have read this block's stages
+            cluster_wait();
+            send_partials(stages, sums_barrier, block, mainloop.acc);
+            wait_for_sums(sums_barrier);
+            EACH(p, WGMMAS_M * PIECES_N) {
+                if (p % CLUSTER_K == block) {
+                    add_partials(smem, p, mainloop.acc);
+                    epilogue_tma_store(
+                        out, c + tile.batch * m * n, m, n, tile, top + p / PIECES_N * 64, staging,
+                        buffer, consumer, p % PIECES_N,
+                        mainloop.acc[p / PIECES_N] + p % PIECES_N * (EPI_COLUMNS / 2));
                 }
-                break; // no block is persistent
             }
+            break; // no block is persistent
+#else
             EACH(h, WGMMAS_M) {
                 const int row = top + h * 64;
                 mainloop.rescale(EXPONENTS(workspace), tile, row, rows, columns);
@@ -227,12 +236,10 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
                                        mainloop.acc[h] + s * (EPI_COLUMNS / 2));
                 }
             }
+#endif
         }
         if (THREAD_X % 128 == 0) {
             tma_store_wait_group_read(0);
         }
-    }
-    if (CLUSTER_SIZE > 1) {
-        cluster_sync(); // others arrive at this block's barriers, or read its sums, until then
     }
 }

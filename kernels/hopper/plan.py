@@ -9,7 +9,7 @@ from kernels.common.division import tile_order
 from kernels.fp32_emulation import split_operands
 from kernels.launch import COUNTERS, Plan, Step, TensorMap, dtype_macros
 from kernels.problem import Problem, smaller
-from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP
+from kernels.rules import FLOAT_BYTES, LINE_BYTES, VECTOR_BYTES, WARP
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split, reduce_step
 
@@ -298,7 +298,10 @@ def k_tiles_per_block(config: Config, problem: Problem) -> int:
     return -(-k_tiles_per_split(config, problem) // config["CLUSTER_K"])
 
 
-def pieces(config: Config, problem: Problem) -> int:
-    """Pieces of a consumer's part of the tile, which a cluster's blocks share out, as in kernel.cu."""
-    rows, columns = lhs_tile(config, problem)[0], rhs_tile(config, problem)[0]
-    return rows // sharers(config) // WGMMA_M * -(-columns // (LINE_BYTES // problem.itemsize))
+def received_bytes(config: Config, problem: Problem) -> int:
+    """Partial sums that a cluster's blocks send to one of them, as in cluster_reduce.h."""
+    (tile, _), (columns, _), parts = lhs_tile(config, problem), rhs_tile(config, problem), config["CLUSTER_K"]
+    across = LINE_BYTES // problem.itemsize
+    pieces = tile // sharers(config) // WGMMA_M * -(-columns // across)
+    of_piece = config["CONSUMERS"] * WGMMA_M * min(across, columns) * FLOAT_BYTES
+    return -(-pieces // parts) * (parts - 1) * of_piece

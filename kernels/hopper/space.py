@@ -24,8 +24,8 @@ from kernels.hopper.plan import (
     is_pingpong,
     k_tiles_per_block,
     lhs_tile,
-    pieces,
     planes,
+    received_bytes,
     rhs_tile,
     shared_bytes,
     sharers,
@@ -47,7 +47,7 @@ from kernels.split_k import k_tiles, k_tiles_per_split
 SIDES: Final = tuple(range(EIGHT, 257, EIGHT))
 STAGES: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 SPLITS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 18, 24, 32, 48, 64, 96, 128)
-PARTS: Final = (2, 3, 4)  # of k in a cluster
+PARTS: Final = (2, 3, 4, 6, 8)  # of k in a cluster
 GROUPS: Final = (1, 2, 4, 8, 16)  # rows of tiles
 # SMs of Hopper devices, as their data sheets give them, and fewer: a few without work leave the others more power.
 BLOCKS: Final = (0, 78, 114, 128, 132)
@@ -263,13 +263,12 @@ def _cluster_for_sms(config: Config, problem: Problem, device: Device) -> bool:
 
 def _cluster_divides(config: Config, problem: Problem, _: Device) -> bool:
     parts, own = config["CLUSTER_K"], k_tiles_per_block(config, problem)
-    enough = parts <= pieces(config, problem) and own >= FEWEST_K_TILES
-    return parts == 1 or (enough and -(-k_tiles(config, problem) // own) == parts)
+    return parts == 1 or (own >= FEWEST_K_TILES and -(-k_tiles(config, problem) // own) == parts)
 
 
 def _cluster_has_room(config: Config, problem: Problem, _: Device) -> bool:
-    sums = config["BM"] * config["BN"] * 4
-    return config["CLUSTER_K"] == 1 or sums <= config["STAGES"] * stage_bytes(config, problem)
+    room = config["STAGES"] * stage_bytes(config, problem)
+    return config["CLUSTER_K"] == 1 or received_bytes(config, problem) <= room
 
 
 def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
@@ -320,11 +319,11 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
         (*_WORKS, "CONSUMERS", "SPLIT_K", "MIN_BLOCKS"),
     ),
     "k shared out in a cluster, where tiles alone fill the SMs": (_cluster_for_sms, (*_WORKS, "SPLIT_K")),
-    "k or a tile with too little for each block of a cluster": (
-        _cluster_divides,
-        ("BK", *_WORKS, "CONSUMERS", "SPLIT_K"),
+    "k with too little for each block of a cluster": (_cluster_divides, ("BK", "CLUSTER_K", "SPLIT_K")),
+    "more partial sums of a cluster's block than its stages hold": (
+        _cluster_has_room,
+        ("BK", *_WORKS, "CONSUMERS", "STAGES"),
     ),
-    "more partial sums of a cluster's block than its stages hold": (_cluster_has_room, ("BK", *_WORKS, "STAGES")),
     "more shared memory than the device has": (
         _shared_fits,
         ("BK", *_SIDES, "CONSUMERS", "MIN_BLOCKS", "STAGES"),

@@ -181,12 +181,12 @@ def test_nan_stays_in_its_row_and_what_is_past_k_makes_none_of_infinity(problem:
     assert (c == np.inf).all()
 
 
-def test_aligned_rows_are_loaded_in_16_bytes_at_once_and_clusters_read_each_other() -> None:
+def test_aligned_rows_are_loaded_in_16_bytes_at_once_and_clusters_send_each_other_sums() -> None:
     text = ptx_of(GEMV.launch(tile(1, 1, 4, 1, 32, 4, 2, 1), FLAT, H200).build, "90")
     assert re.search(r"ld\.global\.nc\.v4", text)
     assert "shared::cluster" not in text
     shared = ptx_of(GEMV.launch(tile(1, 1, 64, 1, 8, 4, 2, 8), FLAT, H200).build, "90")
-    assert "ld.shared::cluster" in shared
+    assert "st.async" in shared
 
 
 @pytest.mark.slow

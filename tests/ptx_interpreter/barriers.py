@@ -37,6 +37,7 @@ class Barriers(Tensor):
         self.cluster_phase, self.cluster_told = 0, np.zeros(0, np.int32)
         self.cluster_due = np.zeros(self.threads, np.int64)  # the phase that each thread has arrived for
         self.cluster_come = np.zeros(self.threads, np.bool_)
+        self.set_up = np.zeros(self.threads, np.int32)  # when each thread last had a fence.mbarrier_init
 
     def do_bar(self, rest: tuple[str, ...], operands: tuple[str, ...]) -> None:
         words = tuple(word for word in rest if word not in {"cta", "aligned"})
@@ -95,6 +96,8 @@ class Barriers(Tensor):
             self.cluster_come[who], self.cluster_due[who] = True, self.cluster_phase
             if "relaxed" not in words:
                 self.cluster_told = joined(self.cluster_told, self.clocks.release(who, self.step))
+            else:
+                self.cluster_told = joined(self.cluster_told, np.where(self.mask, self.set_up, 0))
             self.complete_cluster()
         else:
             done = self.cluster_due[who] < self.cluster_phase

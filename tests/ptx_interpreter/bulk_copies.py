@@ -1,4 +1,4 @@
-"""Copies that the TMA unit makes: boxes of tensors and runs of bytes (PTX ISA, "cp.async.bulk").
+"""Copies that the TMA unit makes: boxes of tensors and runs of bytes (PTX ISA, "cp.async.bulk"); and st.async.
 
 What is on its way into shared memory is NaN, and arrives in some order once nobody can go on without it (with `draw`,
 now and then before). What is on its way out must not be changed before a wait_group.read; it is in global memory after
@@ -117,6 +117,25 @@ class Bulk(Phases):
             self._bring(thread, rest, operands)
         else:
             self._store_out(thread, rest, operands)
+
+    def do_st(self, rest: tuple[str, ...], operands: tuple[str, ...]) -> None:
+        if "async" not in rest:
+            super().do_st(rest, operands)
+            return
+        threads = np.flatnonzero(self.mask)
+        rows = np.stack([self.value(origin, rest[-1])[threads] for origin in parts(operands[1])], 1)
+        content = np.ascontiguousarray(rows).view(np.uint8)
+        places, bars = (self.shared.places(threads, self.address(operands[at])[threads], False) for at in (0, 2))
+        assert (places // self.shared.size == bars // self.shared.size).all(), "bytes and their barrier in two blocks"
+        self.shared.step = self.step
+        for bar in np.unique(bars):
+            sent = bars == bar
+            one, words = self.barrier(int(bar), threads[sent]), self.shared.words(places[sent], content.shape[1])
+            self.shared.expect_free(threads[sent], words)
+            self.shared.wrote[words], self.shared.writer[words], self.shared.fresh[words] = NEVER, one.agent, True
+            where = places[sent, None] + np.arange(content.shape[1])
+            self.shared.bytes[where] = POISON
+            self.loads.append(Load(one, where.reshape(-1), words.reshape(-1), content[sent].reshape(-1)))
 
     def _named_box(self, thread: int, operand: str) -> tuple[Bound, Array, Array]:
         pointer, _, coordinates = operand.strip("[]").partition(",")

@@ -85,6 +85,7 @@ class Phases(Block):
         if rest[0] == "mbarrier_init" and self.phased:
             words = self.shared.words(np.array(list(self.phased)), BYTES).reshape(-1)
             self.shared.fence(np.flatnonzero(self.mask), words)
+            self.set_up[self.mask] = self.step  # also a relaxed arrival of these threads tells of it
 
     def _set_up(self, place: int, who: Array, given: tuple[str, ...]) -> None:
         assert len(who) == 1, "several threads set up one barrier"

@@ -28,7 +28,7 @@ PIECE: Final = re.compile(
     r"\s*(?:([{}])|([\w$%]+):(?!:)|(\.(?:loc|file|section)\b[^\n]*)|([^;{}]+(?:\{[^}]*\}[^;{}]*)*);)"
 )
 LINE: Final = re.compile(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([\w.:]+)\s*(.*)", re.DOTALL)
-ROOM: Final = re.compile(r"(\.extern\s+)?\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d*)\]")
+ROOM: Final = re.compile(r"(\.extern\s+)?\.shared\s+\.align\s+(\d+)\s+\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?")
 DEPOT: Final = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[(\d+)\]")
 DECLARED: Final = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
 CLUSTER: Final = re.compile(r"\.reqnctapercluster\s+(\d+)")
@@ -170,10 +170,10 @@ def _pieces(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _rooms(text: str) -> tuple[dict[str, int], int]:
-    """Where arrays in shared memory begin, and how many bytes come before those whose size the launch says."""
+    """Where variables in shared memory begin, and how many bytes come before those whose size the launch says."""
     rooms, end = {}, 0
     found = ROOM.findall(text)
-    for _, alignment, name, size in sorted(found, key=lambda each: bool(each[0])):
+    for is_extern, alignment, kind, name, size in sorted(found, key=lambda each: bool(each[0])):
         rooms[name] = -(-end // int(alignment)) * int(alignment)
-        end = rooms[name] + int(size or 0)
+        end = rooms[name] + (0 if is_extern else int(size or 1) * np.dtype(TYPES[kind]).itemsize)
     return rooms, end
