@@ -19,6 +19,7 @@
 #ifdef __OPENCL_VERSION__
 #define LOAD_L2(n, p) LOAD(n, p)
 #else
+#include "gpu_scope.h"
 // Reads what other blocks wrote from L2 (ld.cg), as L1 may be stale.
 template <int n> INNER Pack<n> load_l2(const REAL *p)
 {
@@ -30,14 +31,12 @@ template <int n> INNER Pack<n> load_l2(const REAL *p)
 #define LOAD_L2(n, p) load_l2<n>(p)
 INNER int last_block_arrived(int *counter, const int of, int *arrivals)
 {
-    __threadfence(); // every thread's partial sums are visible before its block arrives
     BARRIER();
     if (THREAD_X == 0) {
-        *arrivals = atomicAdd(counter, 1);
+        *arrivals = arrive_acq_rel(counter);
         if (*arrivals == of - 1) {
             *counter = 0;
         }
-        __threadfence();
     }
     BARRIER();
     return *arrivals == of - 1;

@@ -10,7 +10,8 @@
 // with lower indices, which are running or have finished. The workspace starts with 16,384 flags,
 // zero before and after a launch: a block's partial sums are stored.
 #define PARTIAL_ELEMENTS (OUT_PACKS * WIDE)
-#define IS_STORED(block) ((volatile int *)workspace)[block]
+#define IS_STORED(block) ((int *)workspace + (block))
+#include "gpu_scope.h"
 
 // Neighbouring threads have neighbouring elements: a warp accesses whole lines.
 INNER void store_partial(REAL *workspace, REAL *remaining, const unsigned block, const ACC *acc)
@@ -19,10 +20,9 @@ INNER void store_partial(REAL *workspace, REAL *remaining, const unsigned block,
     EACH(e, PARTIAL_ELEMENTS) {
         own[e * THREADS] = acc[e / WIDE].element[e % WIDE];
     }
-    __threadfence(); // every thread's partial sums are visible before the flag
     BARRIER();
     if (THREAD_X == 0) {
-        IS_STORED(block) = 1;
+        store_release(IS_STORED(block), 1);
     }
 }
 
@@ -37,12 +37,11 @@ INNER void add_partials(REAL *workspace, const REAL *remaining, const unsigned b
         rest -= rest < work ? rest : work;
         from--;
         if (THREAD_X == 0) {
-            while (IS_STORED(from) == 0) {
+            while (load_acquire(IS_STORED(from)) == 0) {
                 continue;
             }
-            IS_STORED(from) = 0;
+            *IS_STORED(from) = 0;
         }
-        __threadfence();
         BARRIER();
         const REAL *const other = remaining + (INDEX)from * (THREADS * PARTIAL_ELEMENTS) + THREAD_X;
         EACH(e, PARTIAL_ELEMENTS) {
