@@ -21,9 +21,9 @@ LINE_BYTES: Final = 128
 # Registers are given to a thread in eights (CUDA Occupancy Calculator).
 REGISTERS_AT_ONCE: Final = 8
 FLOAT_BYTES: Final = 4
-# The share of SMs that clusters of so many blocks occupy at once, each within one GPC: an H200 takes longer from the
-# 32nd cluster of four blocks and from the 16th of eight. hopper's model was fitted with one share for both.
-CLUSTERED_SMS: Final = {4: 0.94, 8: 0.91}
+# The share of SMs that clusters of so many blocks occupy at once, each within one GPC, whose SMs are not as many on all
+# GPUs of a kind: of five H200s some took longer from the 31st cluster of four blocks and from the 15th of eight.
+CLUSTERED_SMS: Final = {4: 0.91, 8: 0.85}
 Threads: TypeAlias = Callable[[Config], int]
 Count: TypeAlias = Callable[[Config, Problem], int]
 

@@ -18,6 +18,12 @@ from kernels.space import Config
 FEWEST_K_TILES: Final = 4
 NOT_EMPTY: Final = 0.95
 WAVES: Final = 2
+# Blocks of a cluster that share k, through each other's shared memory; since when there are clusters; the blocks of an
+# SM beyond which they have others to do than to share a tile; and the fewest k tiles of one.
+CLUSTERS: Final = (1, 2, 4, 8)
+CLUSTERS_SINCE: Final = 90
+FEWEST_IN_CLUSTER: Final = 2
+MBARRIER_BYTES: Final = 16
 # The most workspace for partial sums.
 PARTIALS_BYTES: Final = 2**26
 # As in common/split_k_reduce.h.
@@ -87,6 +93,38 @@ def is_even_split(count: int, split: int) -> bool:
     """Whether `count` k tiles make `split` splits that are hardly ever empty and not too short, or one."""
     per_split = -(-count // split)
     return split == 1 or (per_split >= FEWEST_K_TILES and -(-count // per_split) >= NOT_EMPTY * split)
+
+
+def cluster_exists(config: Config, problem: Problem, device: Device) -> bool:
+    """Whether no cluster shares k, or the device has clusters and room for the blocks of all tiles'."""
+    parts = config["CLUSTER_K"]
+    has_room = blocks(config, problem) * parts <= WAVES * device.limits.sms
+    return parts == 1 or (has_room and device.capability >= CLUSTERS_SINCE)
+
+
+def cluster_divides(config: Config, problem: Problem, _: Device) -> bool:
+    """Whether each block of a cluster has enough k tiles."""
+    return config["CLUSTER_K"] == 1 or is_shared_evenly(k_tiles(config, problem), config["CLUSTER_K"])
+
+
+@cache
+def is_shared_evenly(count: int, blocks: int) -> bool:
+    """Whether hardly any of the blocks of clusters has no k tile of `count`, and the others have enough."""
+    own = -(-count // blocks)
+    return own >= FEWEST_IN_CLUSTER and -(-count // own) >= NOT_EMPTY * blocks
+
+
+def shared_once(config: Config, _: Problem, __: Device) -> bool:
+    """Whether k is not shared in clusters, or neither in splits nor by stream-K."""
+    return config["CLUSTER_K"] == 1 or (config["SPLIT_K"] == 1 and config["STREAM_K_SMS"] == 0)
+
+
+def received_bytes(parts: int, rows: int, row_bytes: int) -> int:
+    """Bytes that a cluster's blocks send to one of them, rows of all its threads, with the mbarrier that counts them.
+
+    As in common/cluster_reduce.h.
+    """
+    return -(-rows // parts) * (parts - 1) * row_bytes + MBARRIER_BYTES if parts > 1 else 0
 
 
 def reduce_step(file: str, problem: Problem, splits: int, each_bytes: int, macros: tuple[tuple[str, str], ...]) -> Step:

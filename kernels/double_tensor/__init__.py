@@ -17,6 +17,7 @@ from kernels.packing import ragged
 from kernels.problem import Problem
 from kernels.rules import blocks
 from kernels.space import Config
+from kernels.split_k import CLUSTERS
 from kernels.stream_k import SMS
 
 # C's short side that is skinny's, and the cube that is batched's: there memory is the bound, not products.
@@ -89,15 +90,16 @@ def _staged(config: Config, problem: Problem, device: Device) -> Config:
 
 
 def _alone(shape: dict[str, int]) -> list[Config]:
-    """A tile's shape with k whole, and in splits."""
-    return [SPACE.config(shape | {"STREAM_K_SMS": 0, "SPLIT_K": split}) for split in SPLITS]
+    """A tile's shape with k whole, in splits and in clusters."""
+    shares = (*((split, 1) for split in SPLITS), *((1, parts) for parts in CLUSTERS[1:]))
+    return [SPACE.config(shape | {"STREAM_K_SMS": 0, "SPLIT_K": split, "CLUSTER_K": parts}) for split, parts in shares]
 
 
 def _streamed(shape: dict[str, int], device: Device) -> list[Config]:
     """A tile's shape with stream-K, as many blocks on an SM as keep it busy to the end."""
     if device.limits.sms not in SMS or not shape["AHEAD"]:
         return []
-    chosen = shape | {"STREAM_K_SMS": device.limits.sms, "SPLIT_K": 1}
+    chosen = shape | {"STREAM_K_SMS": device.limits.sms, "SPLIT_K": 1, "CLUSTER_K": 1}
     return [SPACE.config(chosen | {"MIN_BLOCKS": max(1, STREAMED_THREADS // threads(SPACE.config(chosen)))})]
 
 

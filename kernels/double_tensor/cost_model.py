@@ -7,10 +7,10 @@ from typing import Final
 
 from kernels.cost_model import CLOCK, sectors_touched
 from kernels.device import Device
-from kernels.double_tensor.plan import registers, shared_bytes, threads
+from kernels.double_tensor.plan import MMA_M, registers, shared_bytes, threads
 from kernels.packing import A, B, is_c_ragged, ragged
 from kernels.problem import Problem
-from kernels.rules import WARP, blocks
+from kernels.rules import CLUSTERED_SMS, WARP, blocks
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split
 from kernels.stream_k import stream_k_schedule
@@ -47,9 +47,11 @@ COPY_CLOCKS: Final = 2.28
 TILE_CLOCKS: Final = 153
 ALONE_CLOCKS: Final = 2770
 SECTOR_CLOCKS: Final = 1.63
-JOIN_CLOCKS: Final = 5770
+JOIN_CLOCKS: Final = 2940
 PARTNER_CLOCKS: Final = 553
 SUM_CLOCKS: Final = 2.87
+CLUSTER_CLOCKS: Final = 400
+SENT_CLOCKS: Final = 4
 # Registers of a thread that reads ahead beyond the least, where nothing limits them.
 FREE_REGISTERS: Final = 60
 
@@ -77,14 +79,26 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
         partners = whole / found.each if found.each else 0
         parts, waves, sums = found.rounds + 1 + found.each / whole, 1, (2 * busy + partners) * size
     else:
-        busy = -(-blocks(config, problem) * splits // sms)
+        of_cluster = config["CLUSTER_K"]
+        reached = int(sms * CLUSTERED_SMS.get(of_cluster, 1))
+        busy = -(-blocks(config, problem) * splits * of_cluster // reached)
         resident = _resident(config, problem, device, busy)
-        deep, parts, waves, partners = k_tiles_per_split(config, problem), 1, -(-busy // resident), 0
+        deep, parts, waves, partners = -(-k_tiles_per_split(config, problem) // of_cluster), 1, -(-busy // resident), 0
         sums = 2 * fan(splits) * size if splits > 1 else 0
     alone = ALONE_CLOCKS * (waves - 1) * (resident == 1)
     tile = waves * TILE_CLOCKS + alone + busy * SECTOR_CLOCKS * _sectors(config, problem)
     joining = JOIN_CLOCKS * (sums > 0) + PARTNER_CLOCKS * partners + SUM_CLOCKS * sums * problem.itemsize / SHARED_BYTES
+    joining += _cluster_clocks(config)
     return deep * _k_tile_clocks(config, problem, busy, waves) + parts * tile + joining
+
+
+def _cluster_clocks(config: Config) -> float:
+    """Clocks in which a cluster's blocks meet, send each other sums, and add those of their own rows."""
+    parts, rows = config["CLUSTER_K"], config["WM"] // MMA_M
+    if parts == 1:
+        return 0
+    own = -(-rows // parts) / rows * (parts - 1)
+    return CLUSTER_CLOCKS + 2 * SENT_CLOCKS * own * config["BM"] * config["BN"] / WARP
 
 
 def _k_tile_clocks(config: Config, problem: Problem, busy: int, waves: int) -> float:

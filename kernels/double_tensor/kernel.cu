@@ -12,6 +12,8 @@
 // MIN_BLOCKS    minimum of blocks on an SM (__launch_bounds__)
 // STREAM_K_SMS  SMs whose blocks share the k tiles of all tiles (stream-K); 0 if each block has one
 //               tile or a split of it
+// CLUSTER_K     blocks of a cluster that share the k of a tile (from sm_90); if more than one,
+//               splits is 1 and STREAM_K_SMS 0
 // TRANS_A       1 where A is stored k x m, else 0
 // TRANS_B       1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -34,6 +36,8 @@
 #error "MIN_BLOCKS must be defined"
 #elif !defined(STREAM_K_SMS)
 #error "STREAM_K_SMS must be defined"
+#elif !defined(CLUSTER_K)
+#error "CLUSTER_K must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -44,6 +48,10 @@
 #define WARP_ROW (THREAD_X / 32 / (BN / WN) * WM)
 #define WARP_COL (THREAD_X / 32 % (BN / WN) * WN)
 #include "mma_f64.h"
+// A row of packs for each instruction's rows.
+#define DEALT_ROWS MMAS_M
+#define ROW_PACKS (2 * MMAS_N)
+#include "cluster_reduce.h"
 #include "split_k.h"
 #include "stream_k.h"
 #include "tile_scheduler.h"
@@ -56,6 +64,9 @@ INNER void store_tile(REAL *c, const INDEX n, const int rows, const int columns,
 {
     const int t = THREAD_IN_GROUP, x = WARP_COL + (wide ? t * 2 : t % 2 * 2 + t / 2);
     EACH(r, MMAS_M * 2) {
+        if (!IS_OWN_ROW(r / 2)) {
+            continue;
+        }
         const int y = WARP_ROW + r * 8 + GROUP_ID;
         REAL *const to = c + (y * n + x);
         EACH(j, MMAS_N) {
@@ -111,14 +122,17 @@ INNER OutputTile output_tile(const unsigned idx, const INDEX m, const INDEX n,
 // Stream-K: `blocks` blocks share the k tiles of the first tiles, the last block the first ones:
 // `each` of them, and `more` blocks one more. Then each computes `rounds` whole tiles.
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
+CLUSTER_DIMS
 matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, REAL *workspace, const INDEX group_m, const INDEX splits,
        const INDEX fan, const INDEX k_tiles_per_split, const INDEX blocks, const INDEX each,
        const INDEX more, const INDEX rounds, TILE_ORDER_ARGUMENTS)
 {
     const TileOrder order = TILE_ORDER;
-    DYNAMIC_SHARED(smem, STAGES * STAGE_SIZE);
-    const unsigned block = BLOCK, rank = blocks - 1 - block, per_split = k_tiles_per_split;
+    DYNAMIC_SHARED(smem, STAGES *STAGE_SIZE + RECEIVED_SIZE);
+    JOIN_CLUSTER(smem + STAGES * STAGE_SIZE);
+    const unsigned block = (unsigned)BLOCK / CLUSTER_K, rank = blocks - 1 - block,
+                   per_split = k_tiles_per_split;
     unsigned next_k_tile = rank * each + (rank < more ? rank : more),
              remaining = STREAM_K_SMS ? each + (rank < more) : 0, round = 0;
     TileLoader<BM, !TRANS_A> load_a(a, TRANS_A ? m : k);
@@ -153,13 +167,17 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
             work.idx += (unsigned)(blocks * each + more) / per_split + round++ * blocks;
         }
         const OutputTile to = output_tile(work.idx, m, n, splits, group_m, order);
-        const INDEX start = ((INDEX)to.split * per_split + work.first) * BK;
+        const unsigned split = CLUSTER_K > 1 ? cta_rank_in_cluster() : to.split;
+        const INDEX start = ((INDEX)split * per_split + work.first) * BK;
         load_a.begin(a + (to.batch * m * k + (TRANS_A ? to.row + start * m : to.row * k + start)),
                      to.rows);
         load_b.begin(
             b + (to.batch * k * n + (TRANS_B ? to.column * k + start : to.column + start * n)),
             to.columns);
         to_copy = k - start < (INDEX)work.count * BK ? k - start : (INDEX)work.count * BK;
+        if (CLUSTER_K > 1 && to_copy < 0) {
+            to_copy = 0; // a cluster's last blocks may have none
+        }
         work.count = (unsigned)((to_copy + BK - 1) / BK); // the last split may have fewer
         current = free = smem;
 #pragma unroll 1
@@ -197,6 +215,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
             }
         }
         cp_async_wait_group(0); // zeros past k may still be in flight into what is used next
+        ADD_BLOCKS(smem + STAGES * STAGE_SIZE, acc);
         Work done = work;
         const int goes_on = STREAM_K_SMS && (remaining > 0 || round < rounds);
         if (STREAM_K_SMS) {

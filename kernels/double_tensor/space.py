@@ -13,13 +13,17 @@ from kernels.problem import Problem
 from kernels.rules import WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits, warps_divide
 from kernels.space import Config, Rule, Space
 from kernels.split_k import (
+    CLUSTERS,
     PARTIALS_BYTES,
     WAVES,
+    cluster_divides,
+    cluster_exists,
     fan,
     grid_fits,
     is_even_split,
     k_tiles,
     order_matters,
+    shared_once,
     split_fits,
     splits_even,
     splits_needed,
@@ -92,6 +96,7 @@ def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
     tiles, sms = blocks(config, problem), device.limits.sms
     if (
         config["STREAM_K_SMS"]
+        or config["CLUSTER_K"] > 1
         or 2 * tiles * config["SPLIT_K"] > sms
         or (config["SPLIT_K"] == 1 and problem.k <= NOT_SLICED)
     ):
@@ -129,10 +134,13 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     ),
     "MIN_BLOCKS that does not limit registers": (_bound_binds, (*_WARPS, "MIN_BLOCKS", "STREAM_K_SMS")),
     "stages of fewer than 48 of k, or more than 128": (_stages_pay, ("BK", "STAGES")),
-    "more shared memory a block than the device allows": (shared_fits(shared_bytes), ("BM", "BN", "BK", "STAGES")),
+    "more shared memory a block than the device allows": (
+        shared_fits(shared_bytes),
+        ("BM", "BN", "WM", "BK", "STAGES", "CLUSTER_K"),
+    ),
     "more blocks on an SM than its threads and shared memory allow": (
         blocks_fit(threads, shared_bytes),
-        (*_WARPS, "BK", "STAGES", "MIN_BLOCKS"),
+        (*_WARPS, "BK", "STAGES", "MIN_BLOCKS", "CLUSTER_K"),
     ),
     "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
@@ -141,8 +149,14 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "more partial sums of split k than fit in the workspace": (_split_fits, ("BM", "BN", "BK", "SPLIT_K")),
     "SMs left idle that more splits of k would use": (
         _sms_used,
-        ("BM", "BN", "BK", "MIN_BLOCKS", "STREAM_K_SMS", "SPLIT_K"),
+        ("BM", "BN", "BK", "MIN_BLOCKS", "STREAM_K_SMS", "CLUSTER_K", "SPLIT_K"),
     ),
+    "k shared out in clusters before sm_90, or where tiles fill the SMs": (cluster_exists, ("BM", "BN", "CLUSTER_K")),
+    "k shared out in clusters and in splits or by stream-K": (
+        shared_once,
+        ("STREAM_K_SMS", "CLUSTER_K", "SPLIT_K"),
+    ),
+    "k with too little for each block of a cluster": (cluster_divides, ("BK", "CLUSTER_K")),
     **STREAMING,
     "stream-K with fewer than 256 threads an SM": (_streamed_busy, (*_WARPS, "MIN_BLOCKS", "STREAM_K_SMS")),
 }
@@ -158,6 +172,7 @@ SPACE: Final = Space(
         "STAGES": (2, 3, 4, 5),
         "MIN_BLOCKS": (1, 2, 3, 4),
         "STREAM_K_SMS": (0, *SMS),
+        "CLUSTER_K": CLUSTERS,
         "GROUP_M": (1, 8, 16),
         "SPLIT_K": SPLITS,
     },

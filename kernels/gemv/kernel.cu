@@ -62,7 +62,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
 {
     DYNAMIC_SHARED(smem, SMEM_SIZE);
     if (THREAD_X == 0) {
-        expect_elements((int)cta_rank_in_cluster());
+        expect_elements(smem, (int)cta_rank_in_cluster());
     }
     cluster_arrive();
     const INDEX shorter = LONG_N ? m : n, longer = LONG_N ? n : m;

@@ -9,6 +9,7 @@ from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.rules import FLOAT_BYTES, WARP, blocks, real_bytes
 from kernels.space import Config
+from kernels.split_k import MBARRIER_BYTES
 
 # Short sides of a tile, which a thread has whole in registers.
 SHORT_SIDES: Final = (1, 2, 3, 4, 6, 8)
@@ -55,11 +56,15 @@ def warps_of_k(config: Config, problem: Problem) -> int:
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of the sums of all warps, and with a cluster of its blocks' for the elements that one adds."""
+    """Bytes of the sums of all warps, and with a cluster of its blocks' for the elements that one adds.
+
+    These are counted at an mbarrier.
+    """
     elements, warps = config["BM"] * config["BN"], warps_of_k(config, problem)
     line = 1 if warps == 1 else warps + 1
-    own, of_cluster = max(-(-elements // config["CLUSTER_K"]), SECTOR_FLOATS), config["CLUSTER_K"]
-    return (elements * line + (of_cluster * own if of_cluster > 1 else 0)) * real_bytes(problem)
+    of_cluster, own = config["CLUSTER_K"], max(-(-elements // config["CLUSTER_K"]), SECTOR_FLOATS)
+    received = of_cluster * own * real_bytes(problem) + MBARRIER_BYTES if of_cluster > 1 else 0
+    return elements * line * real_bytes(problem) + received
 
 
 def loads(config: Config, problem: Problem) -> int:

@@ -15,14 +15,16 @@
 #define TOTALS (ELEMENTS * LINE)
 // Elements of all blocks that one of a cluster adds: whole sectors of C, where there are as many.
 #define OWN_ELEMENTS MAX((ELEMENTS + CLUSTER_K - 1) / CLUSTER_K, 8)
-#define SMEM_SIZE (TOTALS + (CLUSTER_K > 1 ? CLUSTER_K * OWN_ELEMENTS : 0))
+#define BARRIER_SIZE (CLUSTER_K > 1 ? 16 / (int)sizeof(REAL) : 0) // an mbarrier, before the sums
+#define SMEM_SIZE (BARRIER_SIZE + TOTALS + (CLUSTER_K > 1 ? CLUSTER_K * OWN_ELEMENTS : 0))
 #include "cluster_sums.h"
 
-INNER void expect_elements(const int block)
+INNER void expect_elements(REAL *smem, const int block)
 {
 #if CLUSTER_K > 1
     const int elements = MAX(MIN(ELEMENTS - block * OWN_ELEMENTS, OWN_ELEMENTS), 0);
-    expect_sums(sums_barrier(), CLUSTER_K * elements * (int)sizeof(REAL));
+    expect_sums((unsigned)__cvta_generic_to_shared(smem),
+                CLUSTER_K * elements * (int)sizeof(REAL));
 #endif
 }
 
@@ -42,7 +44,7 @@ INNER void reduce_slices(REAL *smem, const REAL (&acc)[SHORT][EACH_LONG])
         EACH(e, EACH_LONG) {
             const REAL sum = sum_of_lanes<WARP_SLICES, LANES_APART>(acc[s][e]);
             if (SLICE_IDX % WARP_SLICES == 0) {
-                smem[(s * LONG + LONG_AT(e)) * LINE + SLICE_IDX / WARP_SLICES] = sum;
+                smem[BARRIER_SIZE + (s * LONG + LONG_AT(e)) * LINE + SLICE_IDX / WARP_SLICES] = sum;
             }
         }
     }
@@ -64,15 +66,17 @@ INNER void store_sums(REAL *smem, STORED *c, const INDEX down, const INDEX along
                       const int longs)
 {
     constexpr int items = ELEMENTS * WARPS_K;
+    const REAL *const sums = smem + BARRIER_SIZE;
 #if CLUSTER_K > 1
-    REAL *const of_blocks = smem + TOTALS;
+    const REAL *const of_blocks = sums + TOTALS;
+    const unsigned barrier = (unsigned)__cvta_generic_to_shared(smem);
     const int block = (int)cta_rank_in_cluster();
     cluster_wait(); // all blocks are there
 #endif
     EACH(i, (items + THREADS - 1) / THREADS) {
         const int item = i * THREADS + THREAD_X, element = item / WARPS_K, warp = item % WARPS_K;
         const REAL sum =
-            sum_of_lanes<WARPS_K, 1>(item < items ? smem[element * LINE + warp] : (REAL)0);
+            sum_of_lanes<WARPS_K, 1>(item < items ? sums[element * LINE + warp] : (REAL)0);
         if (item >= items || warp > 0) {
             continue;
         }
@@ -80,7 +84,7 @@ INNER void store_sums(REAL *smem, STORED *c, const INDEX down, const INDEX along
         const int owner = element / OWN_ELEMENTS;
         const unsigned at = (unsigned)__cvta_generic_to_shared(
             of_blocks + (block * OWN_ELEMENTS + element % OWN_ELEMENTS));
-        send_sum(address_in_block(at, owner), sum, address_in_block(sums_barrier(), owner));
+        send_sum(address_in_block(at, owner), sum, address_in_block(barrier, owner));
 #else
         store_element(c, element, down, along, shorts, longs, sum);
 #endif
@@ -91,7 +95,7 @@ INNER void store_sums(REAL *smem, STORED *c, const INDEX down, const INDEX along
         if (element >= ELEMENTS) {
             break;
         }
-        wait_for_sums(sums_barrier());
+        wait_for_sums(barrier);
         REAL sum = 0;
         EACH(from, CLUSTER_K) {
             sum += of_blocks[from * OWN_ELEMENTS + i];

@@ -20,6 +20,7 @@ from kernels.hopper.space import (
     STAGES,
     enough_stages,
     groups,
+    has_c_in_stages,
     not_for_tma,
     stays,
     useful_splits,
@@ -139,7 +140,9 @@ def _split(begun: dict[str, int], problem: Problem, device: Device) -> Iterator[
 
 def _finished(begun: Config, problem: Problem, device: Device) -> Config | None:
     """A way with as many stages as are of use and as many blocks as have work; None if no stages fit."""
-    enough, stay = enough_stages(begun, problem, device), stays(begun, problem, device)
+    stay = stays(begun, problem, device)
+    begun = Config.of(dict(begun) | {"C_IN_STAGES": int(has_c_in_stages(begun, problem, device))})
+    enough = enough_stages(begun, problem, device)
     if not enough:
         return None
     return Config.of(dict(begun) | {"STAGES": enough[-1], "GROUP_M": 1, "BLOCKS": stay[-1] if stay else 0})

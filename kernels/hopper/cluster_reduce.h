@@ -1,6 +1,6 @@
 // Sums of the k that the blocks of a cluster share (CLUSTER_K > 1). The blocks deal out the pieces
-// of the tile: each sends its accumulators of the others' pieces into their stages, which nothing
-// reads any more, and adds to its own what they sent.
+// of the tile: each sends its accumulators of the others' pieces to them, and adds to its own what
+// they sent.
 //
 // A consumer thread's accumulators lie in packs of four, PACK_STRIDE bytes apart: neighbouring
 // threads write and read neighbouring packs.
@@ -17,21 +17,21 @@
 INNER void expect_partials(const unsigned barrier, const unsigned block)
 {
     int packs = 0;
-    EACH(p, WGMMAS_M * PIECES_N) {
+    EACH(p, PIECES) {
         packs += p % CLUSTER_K == block ? PACKS_OF(p % PIECES_N) : 0;
     }
     expect_sums(barrier, (CLUSTER_K - 1) * packs * PACK_STRIDE);
 }
 
-INNER void send_partials(const unsigned stages, const unsigned barrier, const unsigned block,
+INNER void send_partials(const unsigned received, const unsigned barrier, const unsigned block,
                          const Accumulators (&acc)[WGMMAS_M])
 {
-    EACH(p, WGMMAS_M * PIECES_N) {
+    EACH(p, PIECES) {
         const int owner = p % CLUSTER_K, s = p % PIECES_N;
         if (owner != block) {
             const unsigned distance = (block + CLUSTER_K - 1 - owner) % CLUSTER_K,
                            at = PARTIALS_AT(p / CLUSTER_K, distance),
-                           to = address_in_block(stages + THREAD_X * 16 + at, owner),
+                           to = address_in_block(received + THREAD_X * 16 + at, owner),
                            full = address_in_block(barrier, owner);
             EACH(q, PACKS_OF(s)) {
                 const float *const of = acc[p / PIECES_N] + (s * PIECE_PACKS + q) * 4;
@@ -42,12 +42,12 @@ INNER void send_partials(const unsigned stages, const unsigned barrier, const un
 }
 
 // Adds what the others sent of piece `p` to the block's own accumulators.
-INNER void add_partials(const unsigned char *stages, const int p, Accumulators (&acc)[WGMMAS_M])
+INNER void add_partials(const unsigned char *received, const int p, Accumulators (&acc)[WGMMAS_M])
 {
     const int s = p % PIECES_N;
     EACH(distance, CLUSTER_K - 1) {
         const unsigned char *const from =
-            stages + (THREAD_X * 16 + PARTIALS_AT(p / CLUSTER_K, distance));
+            received + (THREAD_X * 16 + PARTIALS_AT(p / CLUSTER_K, distance));
         EACH(q, PACKS_OF(s)) {
             float *const to = acc[p / PIECES_N] + (s * PIECE_PACKS + q) * 4;
             const float4 pack = *(const float4 *)(from + q * PACK_STRIDE);

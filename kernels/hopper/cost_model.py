@@ -46,7 +46,7 @@ EMULATED_PRODUCTS: Final = 7.7
 # Bytes a cycle that one SM reads and that L2 sends to all, and cycles that a multicast box adds.
 SM_BYTES: Final = 72
 L2_BYTES: Final = 2290
-MULTICAST_CYCLES: Final = 510
+MULTICAST_CYCLES: Final = 150
 # SMs of a GPC that run blocks of one launch side by side, and GPCs that clusters go to in turn.
 GPC_SMS: Final = 16
 GPCS: Final = 8
@@ -66,8 +66,8 @@ HALF_SINGLE_CYCLES: Final = 0.34
 FLIGHT_CYCLES: Final = 260
 FLIGHT_BYTES: Final = 23
 # Cycles of a cluster's barriers, and bytes a cycle of partial sums that a block leaves and reads of others'.
-EXCHANGE_CYCLES: Final = 2800
-EXCHANGED_BYTES: Final = 7.1
+EXCHANGE_CYCLES: Final = 600
+EXCHANGED_BYTES: Final = 40
 # Cycles from one consumer's turn to the next, and what ping-pong costs beside sharing a tile.
 PINGPONG_CYCLES: Final = 300
 PINGPONG_COST: Final = 1.2
@@ -75,7 +75,7 @@ PINGPONG_COST: Final = 1.2
 UNHIDDEN: Final = 0.02
 # Cycles until a block knows that it is the last one of a tile, and bytes a cycle of the partial sums that it leaves and
 # reads; seconds of a launch that adds up splits, and bandwidth of their partial sums by that of memory.
-ARRIVE_CYCLES: Final = 2770
+ARRIVE_CYCLES: Final = 2410
 SUMMED_BYTES: Final = 32
 REDUCE_LAUNCH: Final = 2.45e-6
 PARTIALS_SPEED: Final = 0.34

@@ -10,9 +10,24 @@
 #define C_LINE (128 / C_BYTES)
 #define EPI_COLUMNS C_LINE
 #define EPI_BYTES (64 * 128)
-#define EPI_BUFFERS (TILE_M * TILE_N > SHARERS * 128 * 128 ? 1 : 2) // large tiles' stages need room
 #define PIECES_N ((TILE_N + EPI_COLUMNS - 1) / EPI_COLUMNS)
-#define BARRIERS_AT (EPILOGUE_AT + CONSUMERS * EPI_BUFFERS * EPI_BYTES)
+#define PIECES (WGMMAS_M * PIECES_N)
+#if C_IN_STAGES // which nothing reads any more: as many buffers as there are pieces, if they fit
+#define EPI_ROOM (STAGES_BYTES / (CONSUMERS * EPI_BYTES))
+#define EPI_BUFFERS (PIECES < EPI_ROOM ? PIECES : EPI_ROOM)
+#define EPILOGUE_AT 0
+#define RECEIVED_AT STAGES_BYTES
+#else
+#define EPI_BUFFERS (TILE_M * TILE_N > SHARERS * 128 * 128 ? 1 : 2) // large tiles' stages need room
+#define EPILOGUE_AT STAGES_BYTES
+#define RECEIVED_AT (EPILOGUE_AT + CONSUMERS * EPI_BUFFERS * EPI_BYTES)
+#endif
+#define BUFFERS_ALTERNATE (!C_IN_STAGES || EPI_BUFFERS < PIECES)
+// Partial sums that a cluster's blocks send to one of them, with CLUSTER_K.
+#define OWN_PIECES ((PIECES + CLUSTER_K - 1) / CLUSTER_K)
+#define OF_PIECE (CONSUMERS * 64 * 4 * (TILE_N < EPI_COLUMNS ? TILE_N : EPI_COLUMNS))
+#define RECEIVED_BYTES (OWN_PIECES * (CLUSTER_K - 1) * OF_PIECE)
+#define BARRIERS_AT (RECEIVED_AT + RECEIVED_BYTES)
 #define ARRIVALS_AT (BARRIERS_AT + STAGES * 8 * (REALIGN ? 3 : 2)) // of a tile's splits
 #define WHOLE_BOXES (TILE_N > 2 * EPI_COLUMNS || TILE_N % EPI_COLUMNS == 0)
 #define TMA_BOX_N \
@@ -118,21 +133,31 @@ INNER void store_epi_tile(STORED *c, const INDEX m, const INDEX n, const int row
     }
 }
 
+// Where C goes through the stages, the wgmmas of all consumers have read them.
+INNER void meet_consumers()
+{
+    if (C_IN_STAGES) {
+        named_barrier_sync(4, 128 * CONSUMERS);
+    }
+}
+
 // Stores a piece of 64 rows of accumulators from `row` on: EPI_COLUMNS columns, the s-th of them.
-// Two buffers alternate, where there are two: one is written while TMA reads the other.
+// Buffers alternate, unless each piece has its own: one is written while TMA reads the others.
 INNER void epilogue_tma_store(const TensorMap &map, STORED *c, const INDEX m, const INDEX n,
                               const WorkTile &tile, const int row, unsigned char *staging,
                               int &buffer, const int consumer, const int s, const float *acc)
 {
     unsigned char *const epi_tile = staging + buffer * EPI_BYTES;
-    buffer ^= EPI_BUFFERS - 1;
+    buffer = buffer == EPI_BUFFERS - 1 ? 0 : buffer + 1;
     const unsigned address = SMEM_ADDRESS(epi_tile);
     const int columns =
         TILE_N - s * EPI_COLUMNS < EPI_COLUMNS ? TILE_N - s * EPI_COLUMNS : EPI_COLUMNS;
-    if (THREAD_X % 128 == 0) {
-        tma_store_wait_group_read(EPI_BUFFERS - 1);
+    if (BUFFERS_ALTERNATE) {
+        if (THREAD_X % 128 == 0) {
+            tma_store_wait_group_read(EPI_BUFFERS - 1);
+        }
+        named_barrier_sync(CONSUMERS > 1 ? 1 + consumer : 1, 128);
     }
-    named_barrier_sync(CONSUMERS > 1 ? 1 + consumer : 1, 128);
     EACH(j, EPI_COLUMNS / 8) {
         if (j * 8 < columns) {
             store_acc_to_smem(epi_tile, address, j * 8, acc + j * 4);

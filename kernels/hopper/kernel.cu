@@ -6,6 +6,7 @@
 // BN          columns of the tile: a multiple of 64 for each consumer, with SWAP_AB
 // BK          depth of a k tile: 128 bytes
 // STAGES      k tiles in shared memory
+// C_IN_STAGES 1 if a block has one tile, which goes to C through its stages, else 0
 // CONSUMERS   consumer warpgroups, which share a tile, or take tiles of 64 rows in turn (ping-pong)
 // CLUSTER     blocks of a cluster, which multicast the RHS to each other
 // CLUSTER_K   blocks of a cluster that share the k of a tile; if more than one, CLUSTER and SPLIT_K
@@ -29,6 +30,8 @@
 #error "BK must be defined"
 #elif !defined(STAGES)
 #error "STAGES must be defined"
+#elif !defined(C_IN_STAGES)
+#error "C_IN_STAGES must be defined"
 #elif !defined(CONSUMERS)
 #error "CONSUMERS must be defined"
 #elif !defined(CLUSTER)
@@ -120,6 +123,9 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
         expect_partials(stages + ARRIVALS_AT, cta_rank_in_cluster());
 #endif
     }
+    if (CLUSTER_K > 1) {
+        cluster_arrive();
+    }
     if (consumer >= CONSUMERS) {
         PRODUCER_REG_DEALLOC();
 #if REALIGN
@@ -160,10 +166,6 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
             wait_until_released(empty_barriers, state);
         }
 #endif
-        if (CLUSTER_K > 1) {
-            cluster_arrive(); // at the consumers' barrier
-            cluster_wait();
-        }
     } else {
         CONSUMER_REG_ALLOC();
         sync_barrier_init();
@@ -199,13 +201,13 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
             const int top = tile.row + part * (WGMMAS_M * 64);
 #if CLUSTER_K > 1
             const unsigned block = cta_rank_in_cluster(), sums_barrier = stages + ARRIVALS_AT;
-            cluster_arrive(); // the wgmmas have read this block's stages
-            cluster_wait();
-            send_partials(stages, sums_barrier, block, mainloop.acc);
+            cluster_wait(); // all blocks are there
+            send_partials(stages + RECEIVED_AT, sums_barrier, block, mainloop.acc);
             wait_for_sums(sums_barrier);
-            EACH(p, WGMMAS_M * PIECES_N) {
+            meet_consumers();
+            EACH(p, PIECES) {
                 if (p % CLUSTER_K == block) {
-                    add_partials(smem, p, mainloop.acc);
+                    add_partials(smem + RECEIVED_AT, p, mainloop.acc);
                     epilogue_tma_store(
                         out, c + tile.batch * m * n, m, n, tile, top + p / PIECES_N * 64, staging,
                         buffer, consumer, p % PIECES_N,
@@ -229,6 +231,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
                                  (int *)(smem + ARRIVALS_AT), (ACC *)mainloop.acc))) {
                 continue; // another block's, or split_k_reduce.cu's
             }
+            meet_consumers();
             EACH(h, WGMMAS_M) {
                 EACH(s, PIECES_N) {
                     epilogue_tma_store(out, c + tile.batch * m * n, m, n, tile, top + h * 64,

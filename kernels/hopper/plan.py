@@ -9,7 +9,7 @@ from kernels.common.division import tile_order
 from kernels.fp32_emulation import split_operands
 from kernels.launch import COUNTERS, Plan, Step, TensorMap, dtype_macros
 from kernels.problem import Problem, smaller
-from kernels.rules import FLOAT_BYTES, LINE_BYTES, VECTOR_BYTES, WARP
+from kernels.rules import CLUSTERED_SMS, FLOAT_BYTES, LINE_BYTES, VECTOR_BYTES, WARP
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split, reduce_step
 
@@ -30,9 +30,7 @@ SWIZZLE_ATOM: Final = 1024
 WARPGROUP: Final = 128
 # Rows of one instruction (PTX ISA, "wgmma.mma_async").
 WGMMA_M: Final = 64
-# Fraction of SMs that clusters of more than two blocks find room on, since a cluster is within one GPC: of an H100's
-# 132 SMs 117 for clusters of three and 120 of four (cuOccupancyMaxActiveClusters).
-IN_CLUSTERS: Final = 0.91
+# Consumers of which registers are left for the most.
 TOGETHER: Final = 2
 EIGHT: Final = 8
 
@@ -120,14 +118,17 @@ def barrier_bytes(config: Config) -> int:
 
 
 def epilogue_bytes(config: Config) -> int:
-    """Bytes of the consumers' epilogue tiles, and what they tell each other of splits."""
+    """Bytes of the consumers' epilogue tiles beside the stages, and what they tell each other of splits."""
+    if config["C_IN_STAGES"]:
+        return ARRIVALS_BYTES
     buffers = 2 if config["BM"] * config["BN"] <= WARPGROUP * sharers(config) * DOUBLE_BUFFERED else 1
     return config["CONSUMERS"] * buffers * EPILOGUE_BYTES + ARRIVALS_BYTES
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of all stages with their mbarriers, and of the epilogue tiles."""
-    return config["STAGES"] * (stage_bytes(config, problem) + barrier_bytes(config)) + epilogue_bytes(config)
+    """Bytes of all stages with their mbarriers, of the epilogue tiles, and of a cluster's partial sums."""
+    stages = config["STAGES"] * (stage_bytes(config, problem) + barrier_bytes(config))
+    return stages + epilogue_bytes(config) + received_bytes(config, problem)
 
 
 def threads(config: Config) -> int:
@@ -290,7 +291,7 @@ def cluster_size(config: Config) -> int:
 
 def clustered_sms(blocks: int, sms: int) -> int:
     """SMs that clusters of so many blocks find room on."""
-    return sms if blocks <= TOGETHER else int(sms * IN_CLUSTERS)
+    return int(sms * CLUSTERED_SMS.get(blocks, 1))
 
 
 def k_tiles_per_block(config: Config, problem: Problem) -> int:

@@ -47,7 +47,7 @@ from kernels.split_k import k_tiles, k_tiles_per_split
 SIDES: Final = tuple(range(EIGHT, 257, EIGHT))
 STAGES: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 SPLITS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 18, 24, 32, 48, 64, 96, 128)
-PARTS: Final = (2, 3, 4, 6, 8)  # of k in a cluster
+PARTS: Final = (2, 4, 8)  # of k in a cluster
 GROUPS: Final = (1, 2, 4, 8, 16)  # rows of tiles
 # SMs of Hopper devices, as their data sheets give them, and fewer: a few without work leave the others more power.
 BLOCKS: Final = (0, 78, 114, 128, 132)
@@ -149,7 +149,8 @@ def stages_fit(config: Config, problem: Problem, device: Device) -> int:
     """Stages that fit in shared memory, beside those of the SM's other blocks."""
     limits = device.limits
     room = min(limits.shared_bytes, limits.shared_bytes_per_sm // config["MIN_BLOCKS"] - limits.shared_bytes_reserved)
-    return (room - epilogue_bytes(config)) // (stage_bytes(config, problem) + barrier_bytes(config))
+    beside = epilogue_bytes(config) + received_bytes(config, problem)
+    return (room - beside) // (stage_bytes(config, problem) + barrier_bytes(config))
 
 
 def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:
@@ -193,6 +194,15 @@ def stays(config: Config, problem: Problem, device: Device) -> list[int]:
     rounds = -(-count // (sms * min_blocks))
     sizes = [size for size in BLOCKS if FEWEST * sms <= size <= sms]
     return [size for size in sizes if rounds > 1 and -(-count // (size * min_blocks)) == rounds]
+
+
+def has_c_in_stages(config: Config, problem: Problem, device: Device) -> bool:
+    """Whether a block has one tile, all consumers', so that its stages are free when it goes to C."""
+    return not is_pingpong(config) and not stays(config, problem, device)
+
+
+def _c_in_free_stages(config: Config, problem: Problem, device: Device) -> bool:
+    return config["C_IN_STAGES"] == has_c_in_stages(config, problem, device)
 
 
 def _as_many_blocks(config: Config, problem: Problem, device: Device) -> bool:
@@ -266,11 +276,6 @@ def _cluster_divides(config: Config, problem: Problem, _: Device) -> bool:
     return parts == 1 or (own >= FEWEST_K_TILES and -(-k_tiles(config, problem) // own) == parts)
 
 
-def _cluster_has_room(config: Config, problem: Problem, _: Device) -> bool:
-    room = config["STAGES"] * stage_bytes(config, problem)
-    return config["CLUSTER_K"] == 1 or received_bytes(config, problem) <= room
-
-
 def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
     return config["SPLIT_K"] == 1 or split_fits(config, problem, config["SPLIT_K"])
 
@@ -320,17 +325,13 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     ),
     "k shared out in a cluster, where tiles alone fill the SMs": (_cluster_for_sms, (*_WORKS, "SPLIT_K")),
     "k with too little for each block of a cluster": (_cluster_divides, ("BK", "CLUSTER_K", "SPLIT_K")),
-    "more partial sums of a cluster's block than its stages hold": (
-        _cluster_has_room,
-        ("BK", *_WORKS, "CONSUMERS", "STAGES"),
-    ),
     "more shared memory than the device has": (
         _shared_fits,
-        ("BK", *_SIDES, "CONSUMERS", "MIN_BLOCKS", "STAGES"),
+        ("BK", *_SIDES, "CONSUMERS", "CLUSTER_K", "MIN_BLOCKS", "C_IN_STAGES", "STAGES"),
     ),
     "more stages than are of use, or fewer than fit": (
         _room_used,
-        ("BK", *_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K", "STAGES"),
+        ("BK", *_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K", "C_IN_STAGES", "STAGES"),
     ),
     "small tiles, where large ones fill the SMs": (_large_enough, ("BM", "BN")),
     "groups of more rows of tiles than C has, or where it has one column of them": (
@@ -346,6 +347,10 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "several blocks on an SM, where one suffices": (
         _beside_others,
         (*_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K"),
+    ),
+    "C through stages that have another tile next, or beside stages that have none": (
+        _c_in_free_stages,
+        (*_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K", "C_IN_STAGES"),
     ),
     "persistent blocks other than one for each SM": (
         _as_many_blocks,
@@ -369,6 +374,7 @@ SPACE: Final = Space(
         "CLUSTER": (1, 2),
         "CLUSTER_K": (1, *PARTS),
         "SPLIT_K": SPLITS,
+        "C_IN_STAGES": (0, 1),
         "STAGES": STAGES,
         "GROUP_M": GROUPS,
         "BLOCKS": BLOCKS,

@@ -45,7 +45,7 @@
     (PLANES * LHS_BYTES + MORE_BYTES(REALIGN_LHS, TILE_M, LHS_MN_MAJOR || TURNED_LHS))
 #define STAGE_BYTES \
     (RHS_AT + PLANES * RHS_BYTES + MORE_BYTES(REALIGN_RHS, TILE_N, RHS_MN_MAJOR || TURNED_RHS))
-#define EPILOGUE_AT (STAGES * STAGE_BYTES)
+#define STAGES_BYTES (STAGES * STAGE_BYTES)
 #define WGMMAS_M (TILE_M / 64 / SHARERS) // wgmmas of 64 rows that a consumer has
 
 // wgmma.fence orders the warpgroup's accesses to registers before wgmma's.

@@ -16,6 +16,7 @@ from kernels.problem import Problem
 from kernels.register_tiled import untuned_seconds as register_tiled_seconds
 from kernels.register_tiled.space import SPLITS
 from kernels.space import Config
+from kernels.split_k import CLUSTERS, cluster_divides, cluster_exists
 from kernels.stream_k import SMS
 
 # Of C: of no more, or with a side shorter than a tile's, register_tiled may be faster.
@@ -111,7 +112,7 @@ BLOCKS_OF_SM: Final = 4
 PACKED_BYTES: Final = 2**29
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
-UNLIKE: Final = (*_NAMES, "STREAM_K_SMS", "PACK_MN", "K_MAJOR", "SPLIT_K")
+UNLIKE: Final = (*_NAMES, "STREAM_K_SMS", "CLUSTER_K", "PACK_MN", "K_MAJOR", "SPLIT_K")
 
 
 def _default(problem: Problem, device: Device) -> Config:
@@ -129,7 +130,7 @@ def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
 
 
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:
-    """Configs of a tile: SPLIT_K, stream-K, packing where B's rows are turned or some ragged, and groups of tiles.
+    """Configs of a tile: how k is shared out, packing where B's rows are turned or some ragged, and groups of tiles.
 
     Where both operands are K-major and threads share k, the same with tiles that stay so.
     """
@@ -140,8 +141,9 @@ def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[
         "STAGE_C": int(is_c_ragged(problem) and shape["BM"] * shape["BN"] >= STAGED_TILE),
         "GROUP_M": 8 if tiles > 2 * sms else 1,
     }
-    splits = [(0, split) for split in SPLITS if split * tiles <= BLOCKS_OF_SM * sms or split == 1]
-    shared = [(sms, 1)] if sms in SMS and shape["SLICE_K"] == 1 else []
+    splits = [(0, split, 1) for split in SPLITS if split * tiles <= BLOCKS_OF_SM * sms or split == 1]
+    clusters = [(0, 1, each) for each in CLUSTERS[1:] if _has_clusters(shape | {"CLUSTER_K": each}, problem, device)]
+    shared = [(sms, 1, 1)] if sms in SMS and shape["SLICE_K"] == 1 else []
     packing = (0, 1) if ragged or (problem.trans_b and packed_bytes(problem) <= PACKED_BYTES) else (0,)
     k_major = [(0, 1)] if not problem.trans_a and problem.trans_b and shape["SLICE_K"] > 1 else []
     copies = [
@@ -149,10 +151,15 @@ def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[
         for packed, kept in (*((each, 0) for each in packing), *k_major)
     ]
     return [
-        shape | each | {"STREAM_K_SMS": streamed, "SPLIT_K": split}
-        for streamed, split in (*splits, *shared)
+        shape | each | {"STREAM_K_SMS": streamed, "SPLIT_K": split, "CLUSTER_K": parts}
+        for streamed, split, parts in (*splits, *clusters, *shared)
         for each in copies
     ]
+
+
+def _has_clusters(shape: dict[str, int], problem: Problem, device: Device) -> bool:
+    config = Config.of(shape)
+    return cluster_exists(config, problem, device) and cluster_divides(config, problem, device)
 
 
 def _tiles(shape: dict[str, int], problem: Problem) -> int:

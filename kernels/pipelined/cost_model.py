@@ -10,7 +10,7 @@ from kernels.packing import is_c_ragged, packed_bytes
 from kernels.pipelined.plan import copies, partials_fit, partials_lines, registers, shared_bytes
 from kernels.problem import Problem
 from kernels.register_tiled.plan import threads
-from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP, blocks
+from kernels.rules import CLUSTERED_SMS, LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
 from kernels.split_k import k_tiles
 from kernels.stream_k import stream_k_schedule
@@ -52,6 +52,9 @@ STORE_CLOCKS: Final = 3.45
 LINE_CLOCKS: Final = 0.878
 STAGED_CLOCKS: Final = 3.49
 SLICE_CLOCKS: Final = 5.08
+# Clocks in which a cluster's blocks meet, and of a warp's access to each other's sums, by 124 times.
+CLUSTER_CLOCKS: Final = 50
+SENT_CLOCKS: Final = 6.89
 # Columns that a thread has side by side.
 RUN: Final = 4
 # Registers beside the least that a thread has without spilling.
@@ -64,6 +67,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     k_tiles_each, parts, found, partials = _shares(config, problem, device)
     loop = _overlapped(k_tiles_each * _k_tile_clocks(config, problem, found), _reading_clocks(config, problem, device))
     clocks = loop + parts * (_tile_clocks(config, problem, found) + _fill_clocks(config, problem, found))
+    clocks += found[0] * _cluster_clocks(config)
     packing = PACKING + 2 * packed_bytes(problem) / (OF_BANDWIDTH_PACKING * bandwidth) if config["PACK_MN"] else 0
     reducing = REDUCING * (config["SPLIT_K"] > 1) + partials / (OF_BANDWIDTH_SUMS * bandwidth)
     streamed = problem.bytes / (OF_BANDWIDTH * bandwidth)
@@ -81,9 +85,11 @@ def _shares(config: Config, problem: Problem, device: Device) -> tuple[float, fl
         deep = shared.each + (shared.more > 0) + shared.rounds * whole
         return deep, shared.rounds + 1 + shared.each / whole, (busy, 1), moved
     splits = min(config["SPLIT_K"], whole) if partials_fit(config, problem) else 1
-    granted = min(registers(config) + MORE_REGISTERS, limits.registers_per_thread)
-    found = turns(limits, blocks(config, problem) * splits, threads(config), shared_bytes(config, problem), granted)
-    return -(-whole // splits), 1, found, 2 * LINE_BYTES * partials_lines(problem, splits) if splits > 1 else 0
+    granted, of_cluster = min(registers(config) + MORE_REGISTERS, limits.registers_per_thread), config["CLUSTER_K"]
+    grid, share = blocks(config, problem) * splits * of_cluster, CLUSTERED_SMS.get(of_cluster, 1)
+    found = turns(limits, grid, threads(config), shared_bytes(config, problem), granted, share)
+    summed = 2 * LINE_BYTES * partials_lines(problem, splits) if splits > 1 else 0
+    return -(-whole // (splits * of_cluster)), 1, found, summed
 
 
 def _k_tile_clocks(config: Config, problem: Problem, found: tuple[int, int]) -> float:
@@ -116,6 +122,15 @@ def _overlapped(one: float, other: float) -> float:
     """Clocks of two that overlap but for the end."""
     both: float = (one**SHARP + other**SHARP) ** (1 / SHARP)
     return both
+
+
+def _cluster_clocks(config: Config) -> float:
+    """Clocks in which a cluster's blocks meet, send each other sums, and add those of their own rows."""
+    parts = config["CLUSTER_K"]
+    if parts == 1:
+        return 0
+    sent = (parts - 1) / parts * config["BM"] * config["BN"] / WARP
+    return CLUSTER_CLOCKS + 2 * SENT_CLOCKS * sent
 
 
 def _tile_clocks(config: Config, problem: Problem, found: tuple[int, int]) -> float:

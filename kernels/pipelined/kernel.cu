@@ -10,6 +10,8 @@
 // STAGES        k tiles in shared memory, all but one of them in flight
 // MIN_BLOCKS    minimum of blocks on an SM (__launch_bounds__)
 // SLICE_K       slices of threads that share the k of each k tile (sliced-K)
+// CLUSTER_K     blocks of a cluster that share the k of a tile (from sm_90); if more than one,
+//               split_k is 1 and STREAM_K_SMS 0
 // STREAM_K_SMS  SMs whose blocks share the k tiles of all tiles (stream-K); 0 if each block has one
 //               tile or a split of it
 // PACK_MN       1 if K-major operands, and those whose rows are not multiples of 16 bytes, were
@@ -40,6 +42,8 @@
 #error "MIN_BLOCKS must be defined"
 #elif !defined(SLICE_K)
 #error "SLICE_K must be defined"
+#elif !defined(CLUSTER_K)
+#error "CLUSTER_K must be defined"
 #elif !defined(STREAM_K_SMS)
 #error "STREAM_K_SMS must be defined"
 #elif !defined(PACK_MN)
@@ -70,6 +74,7 @@
 // `each` of them, and `more` blocks one more. Then each computes `rounds` whole tiles (Osama et
 // al., "Stream-K", PPoPP 2023).
 KERNEL_MIN_BLOCKS(THREADS, 1, LEAST_BLOCKS)
+CLUSTER_DIMS
 matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, REAL *workspace, const INDEX split_k, const INDEX at_c,
        const INDEX k_tiles_per_split, const INDEX group_m, const INDEX at_a, const INDEX lines_a,
@@ -77,6 +82,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
        const INDEX more, const INDEX rounds, TILE_ORDER_ARGUMENTS)
 {
     DYNAMIC_SHARED(smem, SMEM_SIZE);
+    JOIN_CLUSTER(smem + RECEIVED_FROM);
     const int packed_a = PACK_MN && (!TRANS_A || lines_a),
               packed_b = PACK_MN && (TRANS_B || lines_b);
     const INDEX pitch_a = packed_a ? LINES_TO_ELEMENTS(lines_a) : TRANS_A ? m : k;
@@ -88,7 +94,8 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
     const int fits = (packed_a || TileLoader<LOADER_A>::is_aligned(a, pitch_a)) &&
                      (packed_b || TileLoader<LOADER_B>::is_aligned(b, pitch_b)) &&
                      (pitch_a | pitch_b) >> 31 == 0;
-    const unsigned splits = STREAM_K_SMS ? 1 : split_k, block = BLOCK, rank = blocks - 1 - block;
+    const unsigned splits = STREAM_K_SMS ? 1 : split_k, block = (unsigned)BLOCK / CLUSTER_K,
+                   rank = blocks - 1 - block;
     unsigned next_k_tile = rank * each + (rank < more ? rank : more),
              remaining = STREAM_K_SMS ? each + (rank < more) : 0, round = 0;
     const TileOrder order = TILE_ORDER;
@@ -207,6 +214,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         if (SLICE_K > 1) {
             reduce_slices(smem, acc);
         }
+        ADD_BLOCKS(smem + RECEIVED_FROM, acc);
         const WorkTile done = tile;
         const int goes_on = STREAM_K_SMS && (remaining > 0 || round < rounds);
         if (STREAM_K_SMS || STAGE_C) {

@@ -75,7 +75,12 @@
 #define STAGED_SIZE (32 * TN + 32)
 #define STAGING_SIZE (STAGE_C ? THREADS / 32 * STAGED_SIZE : 0)
 #define STAGING_AT (STREAM_K_SMS ? STAGES_SIZE : 0)
-#define SMEM_SIZE LARGER(STAGES_SIZE, STAGING_AT + STAGING_SIZE)
+// A row of packs for each of a thread's rows of C.
+#define DEALT_ROWS (TM / SLICE_K)
+#define ROW_PACKS PACKS_N
+#include "cluster_reduce.h"
+#define RECEIVED_FROM LARGER(STAGES_SIZE, STAGING_AT + STAGING_SIZE)
+#define SMEM_SIZE (RECEIVED_FROM + RECEIVED_SIZE)
 #define LINES_TO_ELEMENTS(lines) ((INDEX)(lines) * (128 / (int)sizeof(REAL)))
 #define LOADER_A BM, TRANSPOSE_A, CP_SIZE_A, LANES_M
 #define LOADER_B BN, TRANSPOSE_B, CP_SIZE_B, LANES_N

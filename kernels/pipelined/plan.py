@@ -13,7 +13,7 @@ from kernels.register_tiled.plan import shared_bytes as stages_bytes
 from kernels.register_tiled.plan import slices_sums, threads
 from kernels.rules import FLOAT_BYTES, LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
-from kernels.split_k import PARTIALS_BYTES, k_tiles, reduce_step
+from kernels.split_k import PARTIALS_BYTES, k_tiles, received_bytes, reduce_step
 from kernels.stream_k import StreamKSchedule, stream_k_lines, stream_k_schedule
 
 CP_SIZES: Final = (16, 8, 4)
@@ -25,6 +25,8 @@ FEW_WARPS: Final = 8
 REST: Final = 28
 # The same where tiles stay K-major, of which NVRTC reads more ahead.
 REST_K_MAJOR: Final = 84
+# And what a cluster's sums take beside both.
+REST_CLUSTER: Final = 8
 # Elements of a pack, and what pads a line of k of a tile that stays K-major.
 PACK: Final = 4
 
@@ -84,11 +86,16 @@ def _cp_size(row: int) -> int:
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of all stages, and of what is on its way to C: after these with stream-K, else in their place."""
+    """Bytes of all stages, and of what is on its way to C: after these with stream-K, else in their place.
+
+    What a cluster's blocks send comes after both.
+    """
     stages, staged = _stages_bytes(config, problem), 0
     if config["STAGE_C"]:
         staged = threads(config) * (config["TN"] + 1) * problem.itemsize
-    return stages + staged if config["STREAM_K_SMS"] else max(stages, staged)
+    row_bytes = threads(config) * config["TN"] * problem.itemsize
+    received = received_bytes(config["CLUSTER_K"], config["TM"] // config["SLICE_K"], row_bytes)
+    return received + (stages + staged if config["STREAM_K_SMS"] else max(stages, staged))
 
 
 def _stages_bytes(config: Config, problem: Problem) -> int:
@@ -107,10 +114,10 @@ def warps_on_sm(config: Config) -> int:
 
 def registers(config: Config) -> int:
     """Registers with which a thread spills nothing: the least, but for K-major tiles, which NVRTC reads ahead."""
-    tm, tn = config["TM"], config["TN"]
+    tm, tn, more = config["TM"], config["TN"], REST_CLUSTER * (config["CLUSTER_K"] > 1)
     if config["K_MAJOR"]:
-        return tm * tn + PACK * (min(tm, tn) + 2) + REST_K_MAJOR
-    return tm * tn + 2 * (tm + tn) + REST
+        return tm * tn + PACK * (min(tm, tn) + 2) + REST_K_MAJOR + more
+    return tm * tn + 2 * (tm + tn) + REST + more
 
 
 def plan(config: Config, problem: Problem) -> Plan:
@@ -118,7 +125,7 @@ def plan(config: Config, problem: Problem) -> Plan:
     streamed = stream_k_schedule(config, problem) if config["STREAM_K_SMS"] else None
     whole = k_tiles(config, problem)
     splits = min(config["SPLIT_K"], whole) if partials_fit(config, problem) and not streamed else 1
-    per_split, longer = divmod(whole, splits)
+    per_split, longer = divmod(whole, splits * config["CLUSTER_K"])
     lines_a, lines_b = packed_lines(problem) if config["PACK_MN"] else (0, 0)
     depth, at_c = problem.batch * problem.k, 4 * COUNTERS // LINE_BYTES
     at_a = at_c + _partials_lines(config, problem, splits, streamed)
@@ -128,13 +135,14 @@ def plan(config: Config, problem: Problem) -> Plan:
     down, across = -(-problem.m // config["BM"]), -(-problem.n // config["BN"])
     order = tile_order(down, across, splits, config["GROUP_M"])
     return Plan(
-        grid=streamed.blocks if streamed else blocks(config, problem) * splits,
+        grid=streamed.blocks if streamed else blocks(config, problem) * splits * config["CLUSTER_K"],
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=end * LINE_BYTES if end > at_c else 0,
         scalars=(splits, at_c, per_split, config["GROUP_M"], at_a, lines_a, at_b, lines_b, *own, *order),
         before=(pack_mn_major(problem),) if lines_a + lines_b else (),
         after=(_reduce(problem, splits),) if splits > 1 else (),
+        cluster=config["CLUSTER_K"],
     )
 
 

@@ -22,6 +22,7 @@ from kernels.register_tiled.space import HOPPER
 from kernels.register_tiled.space import SPACE as TILED
 from kernels.rules import VECTOR_BYTES, WARP, blocks_fit, registers_fit, shared_fits
 from kernels.space import Config, Rule, Space
+from kernels.split_k import CLUSTERS, cluster_divides, cluster_exists, shared_once
 from kernels.stream_k import RULES as STREAMING
 from kernels.stream_k import SMS
 
@@ -77,9 +78,13 @@ def _covers(side: int, size: int) -> bool:
     return -(-size // side) * side <= MOST_PAST * (-(-size // below) * below)
 
 
-def _or_streamed(reason: str) -> Rule:
-    """register_tiled's rule, but with stream-K, where MIN_BLOCKS is how many blocks an SM has."""
-    return lambda config, problem, device: config["STREAM_K_SMS"] > 0 or TILED.rules[reason](config, problem, device)
+def _bound_binds(config: Config, problem: Problem, device: Device) -> bool:
+    return config["STREAM_K_SMS"] > 0 or TILED.rules[_BOUND](config, problem, device)
+
+
+def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
+    shared = config["STREAM_K_SMS"] > 0 or config["CLUSTER_K"] > 1
+    return shared or TILED.rules[_IDLE](config, problem, device)
 
 
 def _more_blocks(config: Config, _: Problem, device: Device) -> bool:
@@ -192,6 +197,7 @@ def _parameters() -> dict[str, tuple[int, ...]]:
         "BM",
         "BN",
         "STREAM_K_SMS",
+        "CLUSTER_K",
         "MIN_BLOCKS",
         "GROUP_M",
         "TM",
@@ -217,16 +223,19 @@ _VALUES: Final = {
     "WN": WARP_SIDES,
     "SLICE_K": (1, 2, 4),
     "STREAM_K_SMS": (0, *SMS),
+    "CLUSTER_K": CLUSTERS,
     "K_MAJOR": (0, 1),
     "CP_SIZE_A": CP_SIZES[::-1],
     "CP_SIZE_B": CP_SIZES[::-1],
     "STAGE_C": (0, 1),
     "STAGES": (3, 4),
 }
-_UNLESS_STREAMED: Final = ("MIN_BLOCKS that does not limit registers", "SMs left idle that more splits of k would use")
+# register_tiled's rules, but with stream-K, where MIN_BLOCKS is how many blocks an SM has, or with clusters.
+_BOUND: Final = "MIN_BLOCKS that does not limit registers"
+_IDLE: Final = "SMs left idle that more splits of k would use"
 _TILE: Final = ("BM", "BN", "TM", "TN", "SLICE_K")
 _CP_SIZES: Final = ("CP_SIZE_A", "CP_SIZE_B")
-_SHARED_MEMORY: Final = (*_TILE, "PACK_MN", "K_MAJOR", "BK", "STAGES", "STAGE_C", "STREAM_K_SMS")
+_SHARED_MEMORY: Final = (*_TILE, "PACK_MN", "K_MAJOR", "BK", "STAGES", "STAGE_C", "STREAM_K_SMS", "CLUSTER_K")
 _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a side of 48, 96 or 192 that reaches further past C than the power of two below": (_sides_cover, ("BM", "BN")),
     "more shared memory a block than the device allows": (shared_fits(shared_bytes), _SHARED_MEMORY),
@@ -243,7 +252,7 @@ _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a warp's tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
     "more registers a thread than there are": (
         registers_fit(lambda config, _: registers(config), threads),
-        (*_TILE, "K_MAJOR", "MIN_BLOCKS"),
+        (*_TILE, "CLUSTER_K", "K_MAJOR", "MIN_BLOCKS"),
     ),
     "more accumulators a thread than leave registers for the rest": (_registers_left, (*_TILE, "MIN_BLOCKS")),
     "MIN_BLOCKS of no more blocks than fit without": (
@@ -255,7 +264,14 @@ _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
         _addresses_fit,
         (*_TILE, "PACK_MN", "K_MAJOR", *_CP_SIZES, "BK", "MIN_BLOCKS"),
     ),
-    **{reason: (_or_streamed(reason), (*TILED.reads[reason], "STREAM_K_SMS")) for reason in _UNLESS_STREAMED},
+    _BOUND: (_bound_binds, (*TILED.reads[_BOUND], "STREAM_K_SMS")),
+    _IDLE: (_sms_used, (*TILED.reads[_IDLE], "STREAM_K_SMS", "CLUSTER_K")),
+    "k shared out in clusters before sm_90, or where tiles fill the SMs": (cluster_exists, ("BM", "BN", "CLUSTER_K")),
+    "k shared out in clusters and in splits or by stream-K": (
+        shared_once,
+        ("STREAM_K_SMS", "CLUSTER_K", "SPLIT_K"),
+    ),
+    "k with too little for each block of a cluster": (cluster_divides, ("BK", "CLUSTER_K")),
     "copies that do not divide evenly among the threads": (_rounds_whole, (*_TILE, *_CP_SIZES, "BK")),
     "rounds of copies that do not lie alike": (
         lambda config, problem, _: rounds_lie_alike(config, problem),

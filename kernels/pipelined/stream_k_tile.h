@@ -17,8 +17,8 @@ struct WorkTile {
     int rows, columns, k_tiles, full_k_tiles;
 
     // `count` k tiles from `start` on, of a split of `k_tiles_per_split` of them; the first
-    // `longer` splits have one more. `full_k_tiles` are whole. `tile_idx` counts tiles,
-    // splits and batches.
+    // `longer` splits have one more. The blocks of a cluster are splits, too. `full_k_tiles` are
+    // whole. `tile_idx` counts tiles, splits and batches.
     __device__ __forceinline__ void place(const unsigned tile_idx, const unsigned splits,
                                           const unsigned group_m, const INDEX k_tiles_per_split,
                                           const unsigned longer, const unsigned start,
@@ -28,7 +28,7 @@ struct WorkTile {
         const TileCoord at = tile_coord(tile_idx, (m + BM - 1) / BM, (n + BN - 1) / BN, splits,
                                         group_m, order, !STREAM_K_SMS);
         batch = at.batch;
-        split = at.split;
+        split = CLUSTER_K > 1 ? cta_rank_in_cluster() : at.split;
         this->start = start;
         row = (INDEX)at.row * BM;
         column = (INDEX)at.column * BN;
@@ -63,6 +63,9 @@ PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc)
 {
     const int wide = n % WIDE == 0 && ADDRESS(c) % 16 == 0;
     EACH(e, OUT_PACKS) {
+        if (!IS_OWN_ROW(e / PACKS_N)) {
+            continue;
+        }
         const int y = ACC_ROW(SLICE_IDX * (TM / SLICE_K) + e / PACKS_N), x = ACC_COL(e % PACKS_N);
         if (wide && y < at.rows && x + WIDE <= at.columns) {
             STORE(WIDE, acc[e], c + y * n + x);
@@ -100,6 +103,9 @@ PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc,
               first = THREAD_ROW - row * WIDE + lane / lanes * WIDE;
     const INDEX pitch = at_once * WIDE * n;
     EACH(i, TM / SLICE_K) {
+        if (!IS_OWN_ROW(i)) {
+            continue;
+        }
         const int of = SLICE_IDX * (TM / SLICE_K) + i;
         const int y = first + of / WIDE * LANES_M * WIDE + of % WIDE;
         __syncwarp();

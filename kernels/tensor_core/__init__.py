@@ -15,7 +15,7 @@ from kernels.packing import PACK_K_MAJOR, ragged
 from kernels.problem import Problem
 from kernels.rules import blocks
 from kernels.space import Config, Rule
-from kernels.split_k import k_tiles
+from kernels.split_k import CLUSTERS, k_tiles
 from kernels.tensor_core.cost_model import blocks_at_once, seconds
 from kernels.tensor_core.plan import cp_sizes, element_bytes, emulated, plan, stage_bytes
 from kernels.tensor_core.space import SHORT, SPACE, SPLITS, ways_to_copy
@@ -108,19 +108,25 @@ _EMULATED_TILES: Final = (
     (16, 16, 16, 16, 1, 0, 32),
 )
 _TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "SLICE_K", "AHEAD")
-# The rules that read a tile alone, and those that read its splits of k too.
+# The rules that read a tile alone, and those that read how its k is shared out too.
 _OF_TILE: Final = {*_TILE_NAMES, "MIN_BLOCKS", "BK"}
+_OF_SHARES: Final = {"SPLIT_K", "CLUSTER_K"}
+_SHARES: Final = (
+    *((splits, 1) for splits in SPLITS),
+    *((1, parts) for parts in CLUSTERS[1:]),
+    *((splits, CLUSTERS[-1]) for splits in SPLITS[1:]),
+)
 _OF_TILES: Final = tuple(rule for reason, rule in SPACE.rules.items() if _OF_TILE.issuperset(SPACE.reads[reason]))
 _OF_SPLITS: Final = tuple(
     rule
     for reason, rule in SPACE.rules.items()
-    if "SPLIT_K" in SPACE.reads[reason] and {*_OF_TILE, "SPLIT_K"}.issuperset(SPACE.reads[reason])
+    if _OF_SHARES & {*SPACE.reads[reason]} and (_OF_TILE | _OF_SHARES).issuperset(SPACE.reads[reason])
 )
 # Those of the least estimates that are estimated with more blocks on an SM, too.
 BOUNDED: Final = 48
 # How many of them a search begins with, each unlike the others in one of these.
 SEEDS: Final = 8
-UNLIKE: Final = (*_TILE_NAMES, "BK", "PACK_K", "REALIGN", "SPLIT_K")
+UNLIKE: Final = (*_TILE_NAMES, "BK", "PACK_K", "REALIGN", "SPLIT_K", "CLUSTER_K")
 
 
 def _default(problem: Problem, device: Device) -> Config:
@@ -147,13 +153,14 @@ def _order(config: Config, problem: Problem, device: Device) -> tuple[float, int
 
 
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:
-    """Configs of a tile that its rules allow: how operands are copied, STAGES, SPLIT_K and GROUP_M."""
+    """Configs of a tile that its rules allow: how operands are copied, STAGES, SPLIT_K, CLUSTER_K and GROUP_M."""
     shape = dict(zip(_TILE_NAMES, tile, strict=False)) | {"MIN_BLOCKS": 1}
     shape["BK"] = max(SHORT, tile[-1] // element_bytes(problem))
     if not _holds(_OF_TILES, shape, problem, device):
         return []
     shape["GROUP_M"] = 8 if blocks(shape, problem) > 2 * device.limits.sms else 1
-    split = [one for each in SPLITS if _holds(_OF_SPLITS, one := shape | {"SPLIT_K": each}, problem, device)]
+    shares = [shape | {"SPLIT_K": splits, "CLUSTER_K": parts} for splits, parts in _SHARES]
+    split = [one for one in shares if _holds(_OF_SPLITS, one, problem, device)]
     copied = sorted({0, 0 if emulated(problem) else ragged(problem)})
     packings = [_packing(each, which, problem) for each in copied for which in ways_to_copy(each, problem)]
     return [

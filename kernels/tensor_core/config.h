@@ -63,12 +63,19 @@ INNER int thread_x()
 #define WARP_ROW (SLICE_THREAD / 32 / (BN / WN) * WM)
 #define WARP_COL (SLICE_THREAD / 32 % (BN / WN) * WN)
 #define FIRST_K_STEP (SLICE_IDX * K_STEPS)
+// A row of packs for each mma of a warp's rows.
+#define DEALT_ROWS MMAS_M
+#define ROW_PACKS MMAS_N
+#include "cluster_reduce.h"
 #include "swizzled_smem.h"
 #include "slice_k.h"
 #include "mma.h"
 #include "split_k.h"
 #include "fp16_terms.h"
 #include "epilogue.h"
+#define EPILOGUE_SIZE (SLICE_K * EPI_SIZE)
+#define STAGES_SIZE (STAGES * STAGE_BYTES / 4)
+#define RECEIVED_FROM (STAGES_SIZE > EPILOGUE_SIZE ? STAGES_SIZE : EPILOGUE_SIZE)
 #include "tile_scheduler.h"
 
 // Arguments that the steps before the launch share. Rows of packed operands, or of both terms, are

@@ -9,15 +9,17 @@ from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
 from kernels.packing import A, B, packed_k_major
 from kernels.problem import Problem
-from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP, blocks
+from kernels.rules import CLUSTERED_SMS, LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
-from kernels.split_k import fan, k_tiles, k_tiles_per_split
+from kernels.split_k import fan, k_tiles
 from kernels.tensor_core.plan import (
     ACCUMULATOR_BYTES,
+    MMA_M,
     STEP_BYTES,
     element_bytes,
     emulated,
     k_steps,
+    k_tiles_per_block,
     planes,
     register_limit,
     registers,
@@ -40,45 +42,47 @@ NOT_TAKEN_SLICES: Final = 20
 # What a thread reads at once of partial sums, and of how many splits.
 SUMS: Final = 4
 SPLITS_AT_ONCE: Final = 8
-# Fitted, as benchmarks/kernels/fit.py does, to 8,629 times of 784 shapes on an H200: seconds of a launch and of the one
-# before that packs, and the shares of memory's bandwidth that packing and all traffic seem to have.
-LAUNCH: Final = 8.02e-7
-PACKING: Final = 2.2e-6
-OF_BANDWIDTH_PACKING: Final = 0.686
-OF_BANDWIDTH: Final = 1.77
+# Fitted, as benchmarks/kernels/fit.py does, to 10,612 times of 1,047 shapes on an H200: seconds of a launch and of the
+# one before that packs, and the shares of memory's bandwidth that packing and all traffic seem to have.
+LAUNCH: Final = 7.37e-7
+PACKING: Final = 2.19e-6
+OF_BANDWIDTH_PACKING: Final = 0.685
+OF_BANDWIDTH: Final = 1.86
 # Clocks until a copy has come, and bytes of an SM's copies that come in a clock.
-LATENCY: Final = 538
-FILLED_BYTES: Final = 58.5
+LATENCY: Final = 505
+FILLED_BYTES: Final = 55.2
 # Clocks of a k tile that a block's threads take if they are alone: for each of its warps, which meet; more where
 # elements are realigned; for each copy of a thread of less than 16 bytes; and for each mma step and
 # instruction of a warp, of which so much is left where fragments are loaded ahead.
-MEETING_CLOCKS: Final = 9.98
-REALIGNED_CLOCKS: Final = 220
-NARROW_CLOCKS: Final = 17.1
-STEP_CLOCKS: Final = 1.33
-MMA_CLOCKS: Final = 3.84
-AHEAD_SHARE: Final = 0.778
+MEETING_CLOCKS: Final = 9.92
+REALIGNED_CLOCKS: Final = 229
+NARROW_CLOCKS: Final = 16.3
+STEP_CLOCKS: Final = 3.02
+MMA_CLOCKS: Final = 4.08
+AHEAD_SHARE: Final = 0.593
 # Clocks of an SM: for each one of its products; for each instruction of a warp that loads a word from shared memory,
 # of a line along k that is realigned or else one element, and for each row or column that ldmatrix loads; for each copy
 # and store of a warp; and for each line of 128 bytes that a k tile's copies begin.
-PRODUCT_CLOCKS: Final = 0.221
-WORD_CLOCKS: Final = 1.39
-ELEMENT_CLOCKS: Final = 1.06
-MATRIX_CLOCKS: Final = 0.0337
-COPY_CLOCKS: Final = 0.981
-STORE_CLOCKS: Final = 6.91
-LINE_CLOCKS: Final = 1.09
+PRODUCT_CLOCKS: Final = 0.167
+WORD_CLOCKS: Final = 1.3
+ELEMENT_CLOCKS: Final = 1.12
+MATRIX_CLOCKS: Final = 0.062
+COPY_CLOCKS: Final = 0.997
+STORE_CLOCKS: Final = 6.53
+LINE_CLOCKS: Final = 1.02
 # Clocks for each block of the first on all SMs; until those of an SM have something to wait for, for each piece that a
 # thread copies of a k tile that is not whole, and for each access of a warp to another slice's sums.
-BEGUN_CLOCKS: Final = 8.45
-TILE_CLOCKS: Final = 1410
-PIECE_CLOCKS: Final = 93.3
-SLICE_CLOCKS: Final = 4.27
-# Clocks that splits take to meet, once or, in groups, twice; of a warp's access to partial sums; and until those that a
-# thread reads at once have come.
-JOIN_CLOCKS: Final = 1810
-SUM_CLOCKS: Final = 2.21
-SUM_LATENCY: Final = 531
+BEGUN_CLOCKS: Final = 8.67
+TILE_CLOCKS: Final = 1510
+PIECE_CLOCKS: Final = 93.4
+SLICE_CLOCKS: Final = 4.04
+# Clocks that splits take to meet, once or, in groups, twice; of a warp's access to partial sums; until those that a
+# thread reads at once have come; and in which a cluster's blocks meet, and access each other's sums.
+JOIN_CLOCKS: Final = 1790
+SUM_CLOCKS: Final = 2.19
+SUM_LATENCY: Final = 557
+CLUSTER_CLOCKS: Final = 450
+SENT_CLOCKS: Final = 1.53
 # Of emulated float32: products that one of split operands takes, bytes that an SM gets from the L2 cache in a clock
 # while all others do the same, clocks of a phase, a tile and a join; and how much of the estimate is measured.
 SPLIT_PRODUCTS: Final = 3
@@ -157,7 +161,7 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     busy, waves = _turns(config, problem, device, _taken(config, problem, device))
     together = busy / waves
     operands = _operands(config, problem)
-    count, filled = k_tiles_per_split(config, problem), stage_bytes(config, problem) / FILLED_BYTES
+    count, filled = k_tiles_per_block(config, problem), stage_bytes(config, problem) / FILLED_BYTES
     products = area * config["BK"] * problem.itemsize / (2 * FMAS)
     issued = PRODUCT_CLOCKS * products + _issued(config, problem, operands)
     waited = (LATENCY + filled) / (config["STAGES"] - 1)
@@ -166,8 +170,8 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     pieces = sum(each.pieces(own) for each in operands)
     begun = TILE_CLOCKS + together * filled + PIECE_CLOCKS * pieces * broken
     slices = SLICE_CLOCKS * (config["SLICE_K"] - 1) * area / WARP
-    ends = busy * (STORE_CLOCKS * _stores(config, problem) + slices) + _joined(config, problem)
-    first = BEGUN_CLOCKS * min(blocks(config, problem) * config["SPLIT_K"], device.limits.sms)
+    ends = busy * (STORE_CLOCKS * _stores(config, problem) + slices) + _joined(config, problem) + _clustered(config)
+    first = BEGUN_CLOCKS * min(_grid(config, problem), device.limits.sms)
     return first + waves * (begun + count * k_tile) + ends
 
 
@@ -189,8 +193,12 @@ def _taken(config: Config, problem: Problem, device: Device) -> int:
 
 def _turns(config: Config, problem: Problem, device: Device, taken: int) -> tuple[int, int]:
     """Blocks of the busiest SM, and how often it begins as many as it runs at once, with so many registers a thread."""
-    grid = blocks(config, problem) * config["SPLIT_K"]
-    return turns(device.limits, grid, threads(config), shared_bytes(config, problem), taken)
+    grid, share = _grid(config, problem), CLUSTERED_SMS.get(config["CLUSTER_K"], 1)
+    return turns(device.limits, grid, threads(config), shared_bytes(config, problem), taken, share)
+
+
+def _grid(config: Config, problem: Problem) -> int:
+    return blocks(config, problem) * config["SPLIT_K"] * config["CLUSTER_K"]
 
 
 def _alone(config: Config, problem: Problem, operands: tuple[_StagedOperand, _StagedOperand]) -> float:
@@ -220,10 +228,11 @@ def _issued(config: Config, problem: Problem, operands: tuple[_StagedOperand, _S
 def _joined(config: Config, problem: Problem) -> float:
     """Clocks until the last block of a tile has added up its splits: in groups, whose sums another one adds up."""
     count = k_tiles(config, problem)
-    splits = -(-count // k_tiles_per_split(config, problem))
+    splits = -(-count // (k_tiles_per_block(config, problem) * config["CLUSTER_K"]))
     if splits == 1:
         return 0
-    members, area = fan(splits), config["BM"] * config["BN"]
+    rows, parts = config["WM"] // MMA_M, config["CLUSTER_K"]
+    members, area = fan(splits), config["BM"] * config["BN"] * -(-rows // parts) // rows
     groups = -(-splits // members)
     levels = [members] if groups == 1 else [members, groups]
     rounds = -(-area // (SUMS * threads(config)))
@@ -233,6 +242,16 @@ def _joined(config: Config, problem: Problem) -> float:
         + SUM_LATENCY * rounds * -(-read // SPLITS_AT_ONCE)
         for read in levels
     )
+
+
+def _clustered(config: Config) -> float:
+    """Clocks in which a cluster's blocks meet, send each other sums, and add those of their own rows."""
+    parts = config["CLUSTER_K"]
+    if parts == 1:
+        return 0
+    rows = config["WM"] // MMA_M
+    own = -(-rows // parts) / rows * (parts - 1)
+    return CLUSTER_CLOCKS + 2 * SENT_CLOCKS * own * config["SLICE_K"] * config["BM"] * config["BN"] / WARP
 
 
 def _stores(config: Config, problem: Problem) -> float:
@@ -245,7 +264,7 @@ def _emulated_clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the busiest SM: its products of split operands, their loads from the cache, or its waits."""
     bm, bn, splits, item = config["BM"], config["BN"], config["SPLIT_K"], element_bytes(problem)
     busy, waves = _turns(config, problem, device, registers(config, problem))
-    count = k_tiles_per_split(config, problem)
+    count = k_tiles_per_block(config, problem)
     products = bm * bn * SPLIT_PRODUCTS * item / (2 * FMAS)
     reads = planes(problem) * (bm + bn) * item / CACHE_BYTES
     loop = max(busy * count * config["BK"] * max(products, reads), waves * count * EMULATED_PHASE)

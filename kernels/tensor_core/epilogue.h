@@ -156,13 +156,15 @@ INNER Neighbours<4> sum_of_partials(const REAL *from, const int count, const IND
 }
 
 // Two levels as in split_k.h: the last block of a group of `fan` splits sums the group, the last of
-// those blocks the groups. `partials` points to the tile's partial sums.
+// those blocks the groups. `partials` points to the tile's partial sums, of which each of a
+// cluster's blocks adds its own rows.
 INNER void reduce_split_k_tile(int *workspace, REAL *partials, const INDEX tile, const int split,
                                const int splits, const int fan, int *arrivals, const OutputTile &to,
                                const int wide)
 {
     const int groups = (splits + fan - 1) / fan, group = split / fan;
-    int *counter = workspace + tile * (groups + 1) + group;
+    const INDEX counted = tile * CLUSTER_K + cta_rank_in_cluster();
+    int *counter = workspace + counted * (groups + 1) + group;
     int members = splits - group * fan < fan ? splits - group * fan : fan, last = groups == 1;
     REAL *from = partials + (INDEX)group * fan * (BM * BN);
     INDEX pitch = BM * BN;
@@ -170,6 +172,9 @@ INNER void reduce_split_k_tile(int *workspace, REAL *partials, const INDEX tile,
     while (last_block_arrived(counter, members, arrivals)) {
 #pragma unroll 1
         for (unsigned e = THREAD_X; e < BM * BN / 4; e += THREADS) {
+            if (!IS_OWN_ROW((int)(e / (EPI_SIZE / 4)))) {
+                continue;
+            }
             const Neighbours<4> all = sum_of_partials(from + e * 4, members, pitch);
             if (!last) {
                 *(Neighbours<4> *)(from + e * 4) = all;

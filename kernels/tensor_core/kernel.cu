@@ -8,6 +8,7 @@
 // WN          columns of the tile that a warp keeps in registers
 // STAGES      k tiles in shared memory, all but one of them in flight
 // SLICE_K     slices of warps that share the k of each k tile (sliced-K)
+// CLUSTER_K   blocks of a cluster that share the k of a tile, or of a split of it (from sm_90)
 // AHEAD       1 to load the next mma step's fragments before this one's mma, else 0
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
 // PACK_K      operands packed K-major into the workspace, rows of whole 128 bytes: 1 for A, 2 for
@@ -33,6 +34,8 @@
 #error "STAGES must be defined"
 #elif !defined(SLICE_K)
 #error "SLICE_K must be defined"
+#elif !defined(CLUSTER_K)
+#error "CLUSTER_K must be defined"
 #elif !defined(AHEAD)
 #error "AHEAD must be defined"
 #elif !defined(MIN_BLOCKS)
@@ -54,19 +57,22 @@
 #include "config.h"
 
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
+CLUSTER_DIMS
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, REAL *workspace, STEP_ARGUMENTS, const INDEX group_m,
-       const INDEX splits, const INDEX fan, const INDEX k_per_split, TILE_ORDER_ARGUMENTS)
+       const INDEX splits, const INDEX fan, const INDEX k_per_block, TILE_ORDER_ARGUMENTS)
 {
     if (PLANES == 2 && DECLINED(workspace)) {
         return;
     }
     extern __shared__ __align__(128) REAL smem[];
+    JOIN_CLUSTER(smem + RECEIVED_FROM);
     const TileOrder order = TILE_ORDER;
-    const BlockTile tile = block_tile((unsigned)BLOCK, m, n, group_m, splits, order);
+    const BlockTile tile = block_tile((unsigned)BLOCK / CLUSTER_K, m, n, group_m, splits, order);
     const INDEX row = tile.row, column = tile.column, batch = tile.batch;
-    const INDEX start = tile.split * k_per_split,
-                depth = k - start < k_per_split ? k - start : k_per_split;
+    const INDEX start = (tile.split * CLUSTER_K + (INDEX)cta_rank_in_cluster()) * k_per_block,
+                left = k - start, part = left < k_per_block ? left : k_per_block,
+                depth = CLUSTER_K > 1 && part < 0 ? 0 : part; // a cluster's last may have none
     const INDEX pitch_a = PACKED_A ? PACKED_PITCH(lines_a) : (TRANS_A ? m : k) * ELEMENT_BYTES;
     const INDEX pitch_b = PACKED_B ? PACKED_PITCH(lines_b) : (TRANS_B ? k : n) * ELEMENT_BYTES;
     const char *const of_a = PACKED_A ? (const char *)workspace + (at_a * 128 + batch * m * pitch_a)
@@ -166,7 +172,8 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
             acc[e] = FMA_PACK(4, 1.f / 2048, crossed[e], acc[e]);
         }
     }
-    unsigned block = BLOCK;
+    ADD_BLOCKS(smem + RECEIVED_FROM, acc);
+    unsigned block = (unsigned)BLOCK / CLUSTER_K;
     if (ACC_PACKS >= 16) { // recompute what depends on it: there are no registers to keep it
         asm volatile("" : "+r"(block));
     }
@@ -178,17 +185,19 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
     REAL *const partials = workspace + COUNTERS + tile_idx * splits * (BM * BN);
 #pragma unroll 1
     for (int i = 0; i < MMAS_M; i++) {
-        BARRIER(); // the last contents have been read
-        store_acc_to_smem((char *)smem, acc);
-        BARRIER();
-        if (splits > 1) {
-            store_epi_partials(partials + at_c.split * (BM * BN) + i * EPI_SIZE, (char *)smem);
-        } else if (wide) {
-            store_round<4>(to, (char *)smem, i);
-        } else if (STORES_BY_TWOS(to)) {
-            store_round<2>(to, (char *)smem, i);
-        } else {
-            store_round<1>(to, (char *)smem, i);
+        if (IS_OWN_ROW(i)) {
+            BARRIER(); // the last contents have been read
+            store_acc_to_smem((char *)smem, acc);
+            BARRIER();
+            if (splits > 1) {
+                store_epi_partials(partials + at_c.split * (BM * BN) + i * EPI_SIZE, (char *)smem);
+            } else if (wide) {
+                store_round<4>(to, (char *)smem, i);
+            } else if (STORES_BY_TWOS(to)) {
+                store_round<2>(to, (char *)smem, i);
+            } else {
+                store_round<1>(to, (char *)smem, i);
+            }
         }
         EACH(e, ACC_PACKS - MMAS_N) {
             acc[e] = acc[e + MMAS_N];

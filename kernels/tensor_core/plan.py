@@ -12,7 +12,7 @@ from kernels.packing import HALF_BYTES, A, B, pack_k_major, packed_k_major
 from kernels.problem import Problem, larger, smaller
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP, blocks, registers_granted
 from kernels.space import Config
-from kernels.split_k import PARTIALS_BYTES, counters, fan, k_tiles, k_tiles_per_split
+from kernels.split_k import PARTIALS_BYTES, counters, fan, k_tiles, received_bytes
 
 ACCUMULATOR_BYTES: Final = 4
 # Bytes of a cp.async (PTX ISA, "cp.async"): of fewer than 16 through the L1 cache.
@@ -31,6 +31,8 @@ SLICES: Final = 14
 # Products of high halves before they are added up, of as many instructions as follow each other; more where these go
 # down a part that is higher than wide.
 PRODUCTS: Final = 16
+# Rows of an instruction's accumulators.
+MMA_M: Final = 16
 TALL: Final = 4
 
 
@@ -94,9 +96,16 @@ def stage_bytes(config: Mapping[str, int], problem: Problem) -> int:
 
 
 def shared_bytes(config: Mapping[str, int], problem: Problem) -> int:
-    """Bytes of all stages, or of the epilogue tiles, 16 rows of every warp, if these are more."""
-    epilogue = ACCUMULATOR_BYTES * config["SLICE_K"] * config["BM"] // config["WM"] * 16 * config["BN"]
-    return max(config["STAGES"] * stage_bytes(config, problem), epilogue)
+    """Bytes of all stages, or of the epilogue tiles, 16 rows of every warp, if these are more; and what others send."""
+    rows = config["WM"] // MMA_M
+    epilogue = ACCUMULATOR_BYTES * config["SLICE_K"] * config["BM"] // config["WM"] * MMA_M * config["BN"]
+    received = received_bytes(config["CLUSTER_K"], rows, epilogue)
+    return max(config["STAGES"] * stage_bytes(config, problem), epilogue) + received
+
+
+def k_tiles_per_block(config: Config, problem: Problem) -> int:
+    """K tiles of a block, of all splits and of their clusters; the last ones may have fewer."""
+    return -(-k_tiles(config, problem) // (config["SPLIT_K"] * config["CLUSTER_K"]))
 
 
 def k_steps(config: Mapping[str, int], problem: Problem) -> int:
@@ -137,27 +146,30 @@ def split_fits(config: Config, problem: Problem) -> bool:
     if splits == 1:
         return True
     before = first_partials_tile(config, problem, splits) * (-(-splits // fan(splits)) + 1)
-    return before + counters(config, problem) <= COUNTERS and partials_bytes(config, problem, splits) <= PARTIALS_BYTES
+    counted = before + counters(config, problem) * config["CLUSTER_K"]
+    return counted <= COUNTERS and partials_bytes(config, problem, splits) <= PARTIALS_BYTES
 
 
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a config, correct also on problems for which it is not legal."""
-    per_split = k_tiles_per_split(config, problem) if split_fits(config, problem) else k_tiles(config, problem)
-    splits = -(-k_tiles(config, problem) // per_split)
+    parts, count = config["CLUSTER_K"], k_tiles(config, problem)
+    each = k_tiles_per_block(config, problem) if split_fits(config, problem) else -(-count // parts)
+    splits = -(-count // (each * parts))
     down, across = -(-problem.m // config["BM"]), -(-problem.n // config["BN"])
     order = tile_order(down, across, splits, config["GROUP_M"])
-    own = (smaller(config["GROUP_M"], down), splits, fan(splits), per_split * config["BK"], *order)
+    own = (smaller(config["GROUP_M"], down), splits, fan(splits), each * config["BK"], *order)
     sums = partials_bytes(config, problem, splits) if splits > 1 else 0
     if emulated(problem):
         return _of_fp16_terms(config, problem, split_operands(problem), sums, own)
     found = packed_k_major(problem, config["PACK_K"], (4 * COUNTERS + sums) // LINE_BYTES)
     return Plan(
-        grid=blocks(config, problem) * splits,
+        grid=blocks(config, problem) * splits * parts,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=found.end * LINE_BYTES if sums or config["PACK_K"] else 0,
         scalars=(*found.scalars, *own),
         before=(pack_k_major(problem, config["PACK_K"]),) if config["PACK_K"] else (),
+        cluster=parts,
     )
 
 

@@ -22,11 +22,14 @@ from kernels.rules import (
 )
 from kernels.space import Config, Rule, Space
 from kernels.split_k import (
+    CLUSTERS,
     PARTIALS_BYTES,
     WAVES,
+    cluster_exists,
     fan,
     grid_fits,
     is_even_split,
+    is_shared_evenly,
     k_tiles,
     order_matters,
     splits_even,
@@ -166,9 +169,28 @@ def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
     return split_fits(config, problem)
 
 
+def _largest_in_splits(config: Config, problem: Problem, _: Device) -> bool:
+    parts = config["CLUSTER_K"]
+    return parts == 1 or ((config["SPLIT_K"] == 1 or parts == CLUSTERS[-1]) and not emulated(problem))
+
+
+def _clusters_have_room(config: Config, problem: Problem, device: Device) -> bool:
+    shares = config["CLUSTER_K"] * config["SPLIT_K"]
+    return config["CLUSTER_K"] == 1 or blocks(config, problem) * shares <= WAVES * device.limits.sms
+
+
+def _clusters_divide(config: Config, problem: Problem, _: Device) -> bool:
+    shares = config["CLUSTER_K"] * config["SPLIT_K"]
+    return config["CLUSTER_K"] == 1 or is_shared_evenly(k_tiles(config, problem), shares)
+
+
+def _splits_even(config: Config, problem: Problem, device: Device) -> bool:
+    return config["CLUSTER_K"] > 1 or splits_even(config, problem, device)
+
+
 def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
     tiles, split, sms = blocks(config, problem), config["SPLIT_K"], device.limits.sms
-    if 2 * tiles * split > sms:
+    if config["CLUSTER_K"] > 1 or 2 * tiles * split > sms:
         return True
     before = first_partials_tile(config, problem, 2)
     most = _most_splits(
@@ -221,11 +243,11 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "stages of too little of k, or of more than hides latency": (_stages_pay, ("BM", "BN", "BK", "STAGES")),
     "more shared memory a block than the device allows": (
         shared_fits(shared_bytes),
-        (*_WARPS, "BK", "STAGES", "SLICE_K", *_RAGGED),
+        (*_WARPS, "BK", "STAGES", "SLICE_K", "CLUSTER_K", *_RAGGED),
     ),
     "more blocks on an SM than its threads and shared memory allow": (
         blocks_fit(threads, shared_bytes),
-        (*_WARPS, "BK", "STAGES", "SLICE_K", "MIN_BLOCKS", *_RAGGED),
+        (*_WARPS, "BK", "STAGES", "SLICE_K", "CLUSTER_K", "MIN_BLOCKS", *_RAGGED),
     ),
     "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
     "packing of operands whose rows are multiples of 16 bytes": (_copied_where_ragged, ("PACK_K",)),
@@ -240,9 +262,25 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     ),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
     "more splits of k, where there are blocks enough": (splits_needed, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
-    "splits of k that are empty, or shorter than four k tiles": (splits_even, ("BK", "SPLIT_K")),
-    "SMs left idle that more splits of k would use": (_sms_used, ("BM", "BN", "BK", "MIN_BLOCKS", "SPLIT_K")),
-    "more partial sums of split k than fit in the workspace": (_split_fits, ("BM", "BN", "BK", "SPLIT_K")),
+    "splits of k that are empty, or shorter than four k tiles": (_splits_even, ("BK", "CLUSTER_K", "SPLIT_K")),
+    "SMs left idle that more splits of k would use": (
+        _sms_used,
+        ("BM", "BN", "BK", "CLUSTER_K", "MIN_BLOCKS", "SPLIT_K"),
+    ),
+    "k shared out in clusters before sm_90, or where tiles fill the SMs": (cluster_exists, ("BM", "BN", "CLUSTER_K")),
+    "splits of k in clusters other than the largest, or clusters for emulated float32": (
+        _largest_in_splits,
+        ("CLUSTER_K", "SPLIT_K"),
+    ),
+    "more splits of k in clusters, where there are blocks enough": (
+        _clusters_have_room,
+        ("BM", "BN", "CLUSTER_K", "SPLIT_K"),
+    ),
+    "k with too little for each block of a cluster": (_clusters_divide, ("BK", "CLUSTER_K", "SPLIT_K")),
+    "more partial sums of split k than fit in the workspace": (
+        _split_fits,
+        ("BM", "BN", "BK", "CLUSTER_K", "SPLIT_K"),
+    ),
 }
 SPACE: Final = Space(
     parameters={
@@ -252,6 +290,7 @@ SPACE: Final = Space(
         "WN": (16, 32, 64),
         "BK": (16, 32, 64, 128),
         "SLICE_K": (1, 2, 4),
+        "CLUSTER_K": CLUSTERS,
         "AHEAD": (0, 1),
         "MIN_BLOCKS": (1, 2, 3, 4),
         "STAGES": (2, 3, 4, 6, 8),

@@ -185,5 +185,5 @@ def test_aligned_rows_move_by_16_bytes_and_nothing_is_spilt(which: int, tmp_path
         text = ptx_of(build, "90")
         assert re.search(r"ld\.global\S*\.v2\.", text)
         assert config["SLICE_K"] > 1 or re.search(r"st\.global\S*\.v2\.", text)
-        assert ("st.shared::cluster" in text) == (config["CLUSTER_K"] > 1)
+        assert ("st.async" in text) == (config["CLUSTER_K"] > 1)
         assert cuda.compile_cubin(build, "sm_90", tmp_path).spills == 0

@@ -36,9 +36,9 @@ A100 = replace(
 DEVICES = {"sm_80": A100, "sm_90": H200}
 
 
-def tile(*values: int, sms: int = 0) -> Config:
-    names = [name for name in SPACE.parameters if name != "STREAM_K_SMS"]
-    chosen = dict(zip(names, values, strict=True)) | {"STREAM_K_SMS": sms}
+def tile(*values: int, sms: int = 0, parts: int = 1) -> Config:
+    names = [name for name in SPACE.parameters if name not in {"STREAM_K_SMS", "CLUSTER_K"}]
+    chosen = dict(zip(names, values, strict=True)) | {"STREAM_K_SMS": sms, "CLUSTER_K": parts}
     return Config(tuple((name, chosen[name]) for name in SPACE.parameters))
 
 
@@ -115,6 +115,25 @@ def test_slices_that_are_empty_short_or_too_few_are_refused() -> None:
     assert str(refusal(6, 16 * 32)).startswith("SMs left idle")
     assert refusal(8, 16 * 32) is None
     assert refusal(264, 131072) is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "split", "size", "k", "device", "told"),
+    [
+        (4, 1, 64, 1024, H200, ""),
+        (4, 1, 64, 1024, A100, "k shared out in clusters before sm_90"),
+        (8, 1, 1024, 1024, H200, "k shared out in clusters before sm_90, or where tiles fill the SMs"),
+        (4, 8, 64, 1024, H200, "k shared out in clusters and in splits"),
+        (8, 1, 64, 9 * 16, H200, "k with too little for each block of a cluster"),
+    ],
+)
+def test_clusters_share_a_long_k_of_few_tiles(
+    parts: int, split: int, size: int, k: int, device: Device, told: str
+) -> None:
+    chosen = tile(64, 64, 32, 32, 16, 4, 1, 4, 1, 1, split, parts=parts)
+    refused = SPACE.refusal(chosen, Problem(size, size, k, dtype="float64"), device)
+    assert (refused or "").startswith(told)
+    assert bool(refused) is bool(told)
 
 
 def test_registers_are_those_of_sums_operands_and_addresses() -> None:
@@ -269,6 +288,27 @@ CASES = [
         1,
         0,
         id="sm_90-nn-grouped",
+    ),
+    pytest.param(
+        tile(32, 32, 16, 16, 16, 16, 0, 4, 1, 1, 1, parts=2),
+        H200,
+        TRANSPOSITIONS[1],
+        (40, 30, 101),
+        2,
+        0,
+        id="sm_90-nt-cluster",
+    ),
+    pytest.param(
+        tile(64, 32, 64, 32, 16, 8, 1, 3, 1, 1, 1, parts=4),
+        H200,
+        TRANSPOSITIONS[0],
+        (60, 31, 200),
+        1,
+        8,
+        id="sm_90-nn-cluster",
+    ),
+    pytest.param(
+        tile(32, 32, 16, 16, 16, 4, 1, 3, 1, 1, 1, parts=8), H200, TRANSPOSITIONS[3], (33, 30, 40), 1, 0, id="short"
     ),
     # Five tiles of three blocks, of which each has one whole, and the rest in parts; then fewer tiles than blocks.
     pytest.param(

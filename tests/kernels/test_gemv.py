@@ -81,7 +81,7 @@ def test_threads_share_k_in_vectors_where_it_is_contiguous() -> None:
     assert (step(along, FLAT), step(across, ACROSS)) == (256, 16)
     assert (warps_of_k(along, FLAT), warps_of_k(across, ACROSS)) == (2, 8)
     assert shared_bytes(along, FLAT) == 4 * 8 * 3
-    assert shared_bytes(replace_cluster(across), ACROSS) == 4 * 128 * (9 + 1)
+    assert shared_bytes(replace_cluster(across), ACROSS) == 4 * 128 * (9 + 1) + 16
     assert loads_short(along, replace(FLAT, m=2)) == 2
     assert loads_short(along, replace(FLAT, m=2, trans_a=True)) == 8
 

@@ -85,6 +85,13 @@ CASES = {
     "nn-staged-split": (tile(STAGE_C=1, SPLIT_K=3, SLICE_K=2, TN=8, WN=32, **NARROW), 0, (65, 35, 150), 1, 4),
     "tn-staged-streamed": (streamed(3, STAGE_C=1, **NARROW), 2, (70, 33, 70), 2, 0),
     "nn-staged-repacked": (streamed(2, STAGE_C=1, PACK_MN=1), 0, (33, 66, 70), 1, 0),
+    "nn-cluster": (tile(CLUSTER_K=2), 0, (36, 36, 150), 2, 0),
+    "nt-cluster-slices": (tile(CLUSTER_K=4, SLICE_K=2), 1, (30, 29, 300), 1, 4),
+    "tn-cluster-element": (tile(CLUSTER_K=8, **NARROW), 2, (25, 37, 555), 1, 0),
+    "tt-cluster-repacked": (tile(CLUSTER_K=2, PACK_MN=1), 3, (33, 6, 341), 1, 0),
+    "nn-cluster-staged": (tile(CLUSTER_K=4, STAGE_C=1, TM=8, WN=32, **NARROW), 0, (65, 35, 150), 1, 4),
+    "nt-lines-cluster": (tile(K_MAJOR=1, CLUSTER_K=2, SLICE_K=2), 1, (30, 29, 200), 2, 8),
+    "nt-cluster-short": (tile(CLUSTER_K=8), 1, (30, 29, 40), 1, 0),
     "nn-streamed-idle": (streamed(58), 0, (8, 12, 40), 1, 0),
     # Sides of three times a power of two: lines of 16, 32 and 64 elements to a round, of either operand, and both.
     "tn-thirds": (tile(BM=48, BN=64, TM=12, WN=32, CP_SIZE_A=4), 2, (41, 60, 37), 2, 0),
@@ -127,13 +134,15 @@ def random_case(draw: random.Random) -> tuple[Config, Problem]:
     """A config that can be launched, and a problem around its tile's edges."""
     while True:
         values = {name: draw.choice(kind) for name, kind in SPACE.parameters.items()}
-        slices, sms = draw.choice(((1, 0), (1, draw.randint(1, 9)), (2, 0), (3, 0)))
+        slices, sms, parts = draw.choice(((1, 0, 1), (1, draw.randint(1, 9), 1), (2, 0, 1), (3, 0, 1), (1, 0, 2)))
         values |= {"MIN_BLOCKS": 1, "STREAM_K_SMS": 0, "SPLIT_K": slices, "GROUP_M": draw.choice((1, 8))}
+        values["CLUSTER_K"] = values["CLUSTER_K"] if parts > 1 else 1
         chosen = streamed(sms, values)
         m, n = (max(1, chosen[side] * draw.choice((1, 1, 2)) + draw.choice((-3, -1, 0, 4))) for side in ("BM", "BN"))
-        k = chosen["BK"] * chosen["SPLIT_K"] * draw.choice((1, 2, 3)) + draw.choice((-7, 0, 0, 3))
+        shares = chosen["SPLIT_K"] * chosen["CLUSTER_K"]
+        k = chosen["BK"] * shares * draw.choice((1, 2, 3)) + draw.choice((-7, 0, 0, 3))
         problem = replace(transposed("float32", *draw.choice(TRANSPOSITIONS), m, n, k), batch=draw.choice((1, 1, 2)))
-        launched = problem.batch * -(-m // chosen["BM"]) * -(-n // chosen["BN"]) * chosen["SPLIT_K"]
+        launched = problem.batch * -(-m // chosen["BM"]) * -(-n // chosen["BN"]) * shares
         if threads(chosen) * launched <= 2048 and is_sound(chosen, problem):
             return chosen, problem
 
@@ -153,6 +162,7 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
         "packing of",
         "packed operands",
         "K-major tiles, where an operand",
+        "k with too little for each block of a cluster",
     )
     rules = [rule for reason, rule in SPACE.rules.items() if reason.startswith(sound) and "too long" not in reason]
     return all(rule(chosen, problem, H200) for rule in rules)

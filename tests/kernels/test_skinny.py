@@ -339,7 +339,7 @@ def test_defaults_and_what_the_rules_leave_spill_nothing(architecture: str, tmp_
     [
         (Problem(1, 1358, 2062, dtype="float16", trans_a=True), "gemv"),
         (Problem(3355, 2, 6293, dtype="bfloat16"), "gemv"),
-        (Problem(3355, 3, 6293, dtype="bfloat16"), "hopper"),
+        (Problem(3355, 3, 6293, dtype="bfloat16"), "tensor_core"),
         (Problem(1, 4096, 4096, dtype="float16"), "gemv"),
         (Problem(13, 39, 2053, dtype="bfloat16"), "direct_tensor"),
     ],

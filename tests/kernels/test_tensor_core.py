@@ -86,6 +86,19 @@ CASES = {
     "float32-nn-element": ("float32", tile(), 0, (33, 35, 37), 1, 0),
     "float32-tn-aligned": ("float32", tile(PACK_K=3), 2, (33, 35, 45), 2, 4),
     "float32-nt-split": ("float32", tile(SPLIT_K=2), 1, (20, 36, 260), 2, 0),
+    "float16-tt-cluster": ("float16", tile(CLUSTER_K=2, BM=64, WM=64, BK=16, AHEAD=0), 3, (72, 40, 200), 2, 0),
+    "bfloat16-nt-realigned-cluster": (
+        "bfloat16",
+        tile(CLUSTER_K=4, REALIGN=3, SLICE_K=2, BK=64),
+        1,
+        (21, 37, 709),
+        1,
+        4,
+    ),
+    "float32-nn-words-cluster": ("float32", tile(CLUSTER_K=8, BK=16, CP_SIZE_A=4, CP_SIZE_B=8), 0, (33, 10, 301), 1, 0),
+    "bfloat16-tt-cluster-split": ("bfloat16", tile(CLUSTER_K=8, SPLIT_K=2, BM=64, WM=32), 3, (40, 16, 997), 1, 0),
+    "float16-nn-cluster-short": ("float16", tile(CLUSTER_K=8, BK=32), 0, (24, 32, 72), 2, 0),
+    "float16-tn-packed-cluster": ("float16", tile(CLUSTER_K=2, PACK_K=3), 2, (33, 35, 261), 1, 2),
     "float32-nn-realigned": ("float32", tile(REALIGN=3), 0, (33, 35, 77), 2, 4),
     "float32-nt-realigned-a": ("float32", tile(REALIGN=3, BK=64, STAGES=2), 1, (40, 33, 135), 1, 8),
     "float32-tn-realigned": ("float32", tile(REALIGN=3, BM=64, WM=32, BK=16, AHEAD=0), 2, (67, 33, 39), 2, 12),
@@ -173,21 +186,23 @@ def test_the_interpreter_sees_reads_that_meet_on_a_bank() -> None:
     assert conflicts > 0
 
 
+SHARES = [{"SPLIT_K": 1}, {"SPLIT_K": 2}, {"SPLIT_K": 3, "CLUSTER_K": 1}]
+
+
 def random_case(draw: random.Random) -> tuple[Config, Problem]:
     """A config that can be launched, and a problem around its tile's edges."""
     while True:
         values = {name: draw.choice(kind) for name, kind in SPACE.parameters.items()}
-        chosen = SPACE.config(
-            values | {"MIN_BLOCKS": 1, "SPLIT_K": draw.choice((1, 1, 2, 3)), "GROUP_M": draw.choice((1, 8))}
-        )
+        chosen = SPACE.config(values | {"MIN_BLOCKS": 1, "GROUP_M": draw.choice((1, 8))} | draw.choice(SHARES))
         kind = draw.choice((*CLASSES, "bfloat16"))
         m, n = (max(1, chosen[side] * draw.choice((1, 1, 2)) + draw.choice((-8, -3, 0, 1, 8))) for side in ("BM", "BN"))
-        k = chosen["BK"] * chosen["SPLIT_K"] * draw.choice((1, 2, 3)) + draw.choice((-8, -7, 0, 0, 3))
+        shares = chosen["SPLIT_K"] * chosen["CLUSTER_K"]
+        k = chosen["BK"] * shares * draw.choice((1, 2, 3)) + draw.choice((-8, -7, 0, 0, 3))
         k += 256 * (kind == "emulated")
         problem = problem_of(kind, draw.randrange(4), (m, n, k), draw.choice((1, 1, 2)))
         of_a, of_b = cp_sizes(chosen["PACK_K"], chosen["REALIGN"], problem)
         chosen = SPACE.config(dict(chosen) | {"CP_SIZE_A": of_a, "CP_SIZE_B": of_b})
-        launched = problem.batch * -(-m // chosen["BM"]) * -(-n // chosen["BN"]) * chosen["SPLIT_K"]
+        launched = problem.batch * -(-m // chosen["BM"]) * -(-n // chosen["BN"]) * shares
         if threads(chosen) * launched <= 1024 and is_sound(chosen, problem):
             return chosen, problem
 
@@ -202,6 +217,8 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
         "more shared",
         "more registers",
         "realigned lines",
+        "splits of k in clusters other than the largest",
+        "k with too little for each block of a cluster",
     )
     rules = [rule for reason, rule in SPACE.rules.items() if reason.startswith(sound)]
     assert len(rules) == len(sound)

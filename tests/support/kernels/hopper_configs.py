@@ -10,7 +10,7 @@ import numpy as np
 from app.dtypes import numpy_dtype
 from kernels.fp32_emulation import PROMOTIONS
 from kernels.hopper import HOPPER
-from kernels.hopper.plan import emulated
+from kernels.hopper.plan import emulated, is_pingpong
 from kernels.hopper.space import SPACE, not_for_tma
 from kernels.launch import Build, Launch, dtype_macros
 from kernels.packing import is_c_ragged
@@ -58,6 +58,7 @@ def tile(problem: Problem, **values: int) -> Config:
         "TMA_STORE": int(not is_c_ragged(problem)),
         "PROMOTE_K": PROMOTIONS[0] if emulated(problem) else 0,
         "PACK_K": not_for_tma(Config.of(given), problem) & ~given["REALIGN"],
+        "C_IN_STAGES": int(given["BLOCKS"] == 0 and not is_pingpong(Config.of(given))),
     }
     chosen = given | own | values
     return Config.of({name: chosen[name] for name in SPACE.parameters})

@@ -38,7 +38,7 @@ def streamed(sms: int = FEW_SMS, start: Mapping[str, int] = SMALL, /, **values: 
 
 
 def tile(start: Mapping[str, int] = SMALL, /, **values: int) -> Config:
-    plain = {"MIN_BLOCKS": 1, "STREAM_K_SMS": 0, "STAGE_C": 0, "K_MAJOR": 0, "SPLIT_K": 1, "GROUP_M": 1}
+    plain = {"MIN_BLOCKS": 1, "STREAM_K_SMS": 0, "CLUSTER_K": 1, "STAGE_C": 0, "K_MAJOR": 0, "SPLIT_K": 1, "GROUP_M": 1}
     return SPACE.config(plain | dict(start) | values)
 
 

@@ -40,6 +40,7 @@ BASE = {
     "WN": 16,
     "BK": 32,
     "SLICE_K": 1,
+    "CLUSTER_K": 1,
     "AHEAD": 1,
     "MIN_BLOCKS": 1,
     "STAGES": 3,
