@@ -18,8 +18,8 @@ from kernels.space import Config
 FEWEST_K_TILES: Final = 4
 NOT_EMPTY: Final = 0.95
 WAVES: Final = 2
-# Blocks of a cluster that share k, through each other's shared memory; since when there are clusters; the blocks of an
-# SM beyond which they have others to do than to share a tile; and the fewest k tiles of one.
+# Blocks of a cluster that share k, through each other's shared memory; since when there are clusters (PTX ISA, "Cluster
+# of Cooperative Thread Arrays"); the fewest k tiles of a block; and what the mbarrier takes that counts received bytes.
 CLUSTERS: Final = (1, 2, 4, 8)
 CLUSTERS_SINCE: Final = 90
 FEWEST_IN_CLUSTER: Final = 2

@@ -138,7 +138,7 @@ def under(tool: str, options: argparse.Namespace) -> Report:
         if len(report.findings) == before:
             raise SystemExit(f"{tool}: nothing was launched, {how}")
         if report.done < len(report.findings):
-            report.end(how.replace("\n", " | ")[:2000])
+            report.end(how.replace("\n", " | ")[-2000:])
     return report
 
 

@@ -11,6 +11,7 @@ from kernels.direct_tensor.plan import threads
 from kernels.problem import Problem
 from kernels.rules import MAX_GRID, WARP, registers_fit, threads_fit
 from kernels.space import Config, Rule, Space
+from kernels.split_k import CLUSTERS, CLUSTERS_SINCE
 
 # Rows and columns of one instruction; its columns are as many as the least k of a pass.
 STRIP: Final = 16
@@ -26,9 +27,8 @@ TEAMS: Final = (1, 2, 4)
 # Tiles whose k is sliced, for each SM; and squares of 16 x 16 of a C whose k is long, on any device.
 MOST_SLICED: Final = 8
 MOST_TILES: Final = 1024
-# Blocks of clusters for each SM: more are busy without them. Clusters came with sm_90 (PTX ISA).
+# Blocks of clusters for each SM: more are busy without them.
 MOST_CLUSTERED: Final = 2
-CLUSTERS_SINCE: Final = 90
 # Bytes of shared memory that a kernel may declare (CUDA, "Technical Specifications per Compute Capability").
 STATIC_SHARED: Final = 48 * 1024
 # Registers beside operands and sums, as NVRTC 12.9 allots them: addresses and sizes; and one for so many, as those of
@@ -165,7 +165,7 @@ SPACE: Final = Space(
         "STAGES": (1, 2, 3, 4),
         "WARPS": (1, 2, 4, 8, 16),
         "SLICE_K": (1, 2, 4, 8, 16),
-        "CLUSTER_K": (1, 2, 4, 8),
+        "CLUSTER_K": CLUSTERS,
         "GROUP_M": (1, 2, 4),
     },
     rules={reason: rule for reason, (rule, _) in _RULES.items()},

@@ -10,6 +10,7 @@ from kernels.packing import HALF_BYTES, A, B, is_c_ragged, operands_to_realign
 from kernels.problem import Problem
 from kernels.rules import FLOAT_BYTES, MAX_GRID, WARP, threads_fit
 from kernels.space import Config, Space
+from kernels.split_k import CLUSTERS, CLUSTERS_SINCE
 
 # Rows and columns of one instruction, and the most of k that a tile has.
 STRIP: Final = 16
@@ -27,9 +28,8 @@ EMPTY: Final = 8
 # Tiles whose k is sliced, for each SM; and squares of 16 x 16 of a C whose k has to be, on any device.
 MOST_SLICED: Final = 8
 MOST_TILES: Final = 1024
-# Blocks of clusters for each SM: more are busy without them. Clusters came with sm_90 (PTX ISA).
+# Blocks of clusters for each SM: more are busy without them.
 MOST_CLUSTERED: Final = 2
-CLUSTERS_SINCE: Final = 90
 # Bytes of shared memory that a kernel may declare (CUDA, "Technical Specifications per Compute Capability").
 STATIC_SHARED: Final = 48 * 1024
 # Words of both operands and sums of a slice that a thread has; of blocks of 16 warps, of 128 registers a thread.
@@ -151,7 +151,7 @@ SPACE: Final = Space(
         "TN": (2, 4, 8),
         "WARPS": (1, 2, 4, 8, 16),
         "SLICE_K": (1, 2, 4, 8, 16),
-        "CLUSTER_K": (1, 2, 4, 8),
+        "CLUSTER_K": CLUSTERS,
         "REALIGN": (0, 1, 2, 3, 4, 5, 6, 7),
     },
     rules={

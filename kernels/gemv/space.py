@@ -21,11 +21,10 @@ from kernels.gemv.plan import (
 from kernels.problem import Problem
 from kernels.rules import MAX_GRID, VECTOR_BYTES, blocks, covering_tile, registers_fit, shared_fits, threads_fit
 from kernels.space import Config, Space
+from kernels.split_k import CLUSTERS, CLUSTERS_SINCE
 
 FEWEST, MOST = 64, 1024
 LONG_SIDES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# Clusters came with sm_90 (PTX ISA, "Cluster of Cooperative Thread Arrays").
-CLUSTERS_SINCE: Final = 90
 # What neighbouring threads read at once of a long operand that is not contiguous along k: a sector.
 SECTOR_BYTES: Final = 32
 # Registers of the steps that a thread has in flight at most.
@@ -125,7 +124,7 @@ SPACE: Final = Space(
         "SLICE_K": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
         "VECTOR": (1, 2, 4, 8),
         "UNROLL": (1, 2, 4, 8, 16),
-        "CLUSTER_K": (1, 2, 4, 8),
+        "CLUSTER_K": CLUSTERS,
     },
     rules={reason: rule for reason, (rule, _) in _RULES.items()},
     reads={reason: names for reason, (_, names) in _RULES.items()},
