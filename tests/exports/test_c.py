@@ -28,7 +28,7 @@ COMPILERS = [
     for each in ("gcc", "clang")
 ]
 PROBLEMS = {
-    "hopper": Problem(256, 256, 4096, dtype="float16", trans_a=True),
+    "hopper": Problem(256, 256, 8192, dtype="float16", trans_a=True),
     "tensor_core": Problem(512, 512, 2048, precision="emulated"),
     "naive": Problem(64, 64, 64),
 }
