@@ -148,7 +148,11 @@ INNER void epilogue_tma_store(const TensorMap &map, STORED *c, const INDEX m, co
                               int &buffer, const int consumer, const int s, const float *acc)
 {
     unsigned char *const epi_tile = staging + buffer * EPI_BYTES;
-    buffer = buffer == EPI_BUFFERS - 1 ? 0 : buffer + 1;
+    if (EPI_BUFFERS > 2) {
+        buffer = buffer == EPI_BUFFERS - 1 ? 0 : buffer + 1;
+    } else {
+        buffer ^= EPI_BUFFERS - 1;
+    }
     const unsigned address = SMEM_ADDRESS(epi_tile);
     const int columns =
         TILE_N - s * EPI_COLUMNS < EPI_COLUMNS ? TILE_N - s * EPI_COLUMNS : EPI_COLUMNS;

@@ -6,7 +6,8 @@
 // BN          columns of the tile: a multiple of 64 for each consumer, with SWAP_AB
 // BK          depth of a k tile: 128 bytes
 // STAGES      k tiles in shared memory
-// C_IN_STAGES 1 if a block has one tile, which goes to C through its stages, else 0
+// C_IN_STAGES 1 if a block has one tile and its SM for itself, and the tile goes to C through its
+//             stages, else 0
 // CONSUMERS   consumer warpgroups, which share a tile, or take tiles of 64 rows in turn (ping-pong)
 // CLUSTER     blocks of a cluster, which multicast the RHS to each other
 // CLUSTER_K   blocks of a cluster that share the k of a tile; if more than one, CLUSTER and SPLIT_K

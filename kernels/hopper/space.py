@@ -197,8 +197,11 @@ def stays(config: Config, problem: Problem, device: Device) -> list[int]:
 
 
 def has_c_in_stages(config: Config, problem: Problem, device: Device) -> bool:
-    """Whether a block has one tile, all consumers', so that its stages are free when it goes to C."""
-    return not is_pingpong(config) and not stays(config, problem, device)
+    """Whether a block has one tile, all consumers', so that its stages are free when it goes to C.
+
+    Beside other blocks of an SM registers are too few for it.
+    """
+    return config["MIN_BLOCKS"] == 1 and not is_pingpong(config) and not stays(config, problem, device)
 
 
 def _c_in_free_stages(config: Config, problem: Problem, device: Device) -> bool:
@@ -348,7 +351,7 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
         _beside_others,
         (*_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K"),
     ),
-    "C through stages that have another tile next, or beside stages that have none": (
+    "C through stages that have another tile next or registers to spare for none, or beside free ones": (
         _c_in_free_stages,
         (*_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K", "C_IN_STAGES"),
     ),

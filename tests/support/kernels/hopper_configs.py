@@ -58,7 +58,7 @@ def tile(problem: Problem, **values: int) -> Config:
         "TMA_STORE": int(not is_c_ragged(problem)),
         "PROMOTE_K": PROMOTIONS[0] if emulated(problem) else 0,
         "PACK_K": not_for_tma(Config.of(given), problem) & ~given["REALIGN"],
-        "C_IN_STAGES": int(given["BLOCKS"] == 0 and not is_pingpong(Config.of(given))),
+        "C_IN_STAGES": int(given["BLOCKS"] == 0 and given["MIN_BLOCKS"] == 1 and not is_pingpong(Config.of(given))),
     }
     chosen = given | own | values
     return Config.of({name: chosen[name] for name in SPACE.parameters})
