@@ -19,7 +19,7 @@ ADDRESSES: Final = 80
 # More with stream-K: what is left of its shares.
 SHARES: Final = 28
 # Copies of 16 bytes that a thread makes for a k tile before their addresses take more registers, half as many if a
-# warp's tile is wider than high, and the registers of each further copy.
+# warp's tile is wider than high, or beside a cluster's sums, and the registers of each further copy.
 FEW_COPIES: Final = 16
 A_COPY: Final = 8
 
@@ -44,7 +44,8 @@ def registers(config: Config) -> int:
     wm, wn = config["WM"], config["WN"]
     operands = (1 + config["AHEAD"]) * config["MMA_K"] * (wm + wn)
     copies = (config["BM"] + config["BN"]) * config["BK"] // 2 // threads(config)
-    more = max(0, copies - (FEW_COPIES if wm >= wn else FEW_COPIES // 2))
+    few = FEW_COPIES // ((1 if wm >= wn else 2) * (1 if config["CLUSTER_K"] == 1 else 2))
+    more = max(0, copies - few)
     shares = SHARES if config["STREAM_K_SMS"] else 0
     return 2 * (wm * wn + operands) // WARP + ADDRESSES + shares + A_COPY * more
 

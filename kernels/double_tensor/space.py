@@ -130,7 +130,7 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "fewer threads than keep an SM busy, or more than the device allows": (_threads_fit, (*_WARPS, "MIN_BLOCKS")),
     "more registers a thread than there are": (
         registers_fit(lambda config, _: registers(config), threads),
-        (*_WARPS, "BK", "MMA_K", "AHEAD", "MIN_BLOCKS", "STREAM_K_SMS"),
+        (*_WARPS, "BK", "MMA_K", "AHEAD", "MIN_BLOCKS", "STREAM_K_SMS", "CLUSTER_K"),
     ),
     "MIN_BLOCKS that does not limit registers": (_bound_binds, (*_WARPS, "MIN_BLOCKS", "STREAM_K_SMS")),
     "stages of fewer than 48 of k, or more than 128": (_stages_pay, ("BK", "STAGES")),
