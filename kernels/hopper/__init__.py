@@ -135,7 +135,8 @@ def _split(begun: dict[str, int], problem: Problem, device: Device) -> Iterator[
     for splits, parts in _SHARES:
         has_room = splits in useful if parts == 1 else count * parts <= 2 * sms
         if splits * parts == 1 or (has_room and splits * parts <= most):
-            yield Config.of(begun | {"CLUSTER_K": parts, "SPLIT_K": splits, "STAGES": STAGES[-1]})
+            shares = {"CLUSTER_K": parts, "SPLIT_K": splits}
+            yield Config.of(begun | shares | {"C_IN_STAGES": 0, "STAGES": STAGES[-1]})
 
 
 def _finished(begun: Config, problem: Problem, device: Device) -> Config | None:
