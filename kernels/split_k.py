@@ -97,14 +97,15 @@ def is_even_split(count: int, split: int) -> bool:
 
 def cluster_exists(config: Config, problem: Problem, device: Device) -> bool:
     """Whether no cluster shares k, or the device has clusters and room for the blocks of all tiles'."""
-    parts = config["CLUSTER_K"]
-    has_room = blocks(config, problem) * parts <= WAVES * device.limits.sms
-    return parts == 1 or (has_room and device.capability >= CLUSTERS_SINCE)
+    shares = config["CLUSTER_K"] * config["SPLIT_K"]
+    has_room = blocks(config, problem) * shares <= WAVES * device.limits.sms
+    return config["CLUSTER_K"] == 1 or (has_room and device.capability >= CLUSTERS_SINCE)
 
 
 def cluster_divides(config: Config, problem: Problem, _: Device) -> bool:
     """Whether each block of a cluster has enough k tiles."""
-    return config["CLUSTER_K"] == 1 or is_shared_evenly(k_tiles(config, problem), config["CLUSTER_K"])
+    shares = config["CLUSTER_K"] * config["SPLIT_K"]
+    return config["CLUSTER_K"] == 1 or is_shared_evenly(k_tiles(config, problem), shares)
 
 
 @cache
@@ -119,12 +120,17 @@ def shared_once(config: Config, _: Problem, __: Device) -> bool:
     return config["CLUSTER_K"] == 1 or (config["SPLIT_K"] == 1 and config["STREAM_K_SMS"] == 0)
 
 
+def received_rows(parts: int, rows: int) -> int:
+    """Of `rows` rows of partial sums, those that a cluster's other blocks send to the one with most of them to add."""
+    return -(-rows // parts) * (parts - 1)
+
+
 def received_bytes(parts: int, rows: int, row_bytes: int) -> int:
     """Bytes that a cluster's blocks send to one of them, rows of all its threads, with the mbarrier that counts them.
 
     As in common/cluster_reduce.h.
     """
-    return -(-rows // parts) * (parts - 1) * row_bytes + MBARRIER_BYTES if parts > 1 else 0
+    return received_rows(parts, rows) * row_bytes + MBARRIER_BYTES if parts > 1 else 0
 
 
 def reduce_step(file: str, problem: Problem, splits: int, each_bytes: int, macros: tuple[tuple[str, str], ...]) -> Step:

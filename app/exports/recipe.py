@@ -23,7 +23,6 @@ OF_SPEED: Final = frozenset(
         "splits of k shorter than two k tiles",
         "splits of k that are empty, or shorter than four k tiles",
         "splits of k that are empty, or shorter than two k tiles",
-        "more splits of k in clusters, where there are blocks enough",
         "SMs left idle that more splits of k would use",
         "sliced k, where there are threads enough",
         "K-major tiles, where copies have 4 bytes",

@@ -151,12 +151,15 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
         _sms_used,
         ("BM", "BN", "BK", "MIN_BLOCKS", "STREAM_K_SMS", "CLUSTER_K", "SPLIT_K"),
     ),
-    "k shared out in clusters before sm_90, or where tiles fill the SMs": (cluster_exists, ("BM", "BN", "CLUSTER_K")),
+    "k shared out in clusters before sm_90, or where blocks fill the SMs": (
+        cluster_exists,
+        ("BM", "BN", "CLUSTER_K", "SPLIT_K"),
+    ),
     "k shared out in clusters and in splits or by stream-K": (
         shared_once,
         ("STREAM_K_SMS", "CLUSTER_K", "SPLIT_K"),
     ),
-    "k with too little for each block of a cluster": (cluster_divides, ("BK", "CLUSTER_K")),
+    "k with too little for each block of a cluster": (cluster_divides, ("BK", "CLUSTER_K", "SPLIT_K")),
     **STREAMING,
     "stream-K with fewer than 256 threads an SM": (_streamed_busy, (*_WARPS, "MIN_BLOCKS", "STREAM_K_SMS")),
 }

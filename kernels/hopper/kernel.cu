@@ -201,10 +201,10 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(BLOCK_THREADS, MIN_BLOCKS) 
             }
             const int top = tile.row + part * (WGMMAS_M * 64);
 #if CLUSTER_K > 1
-            const unsigned block = cta_rank_in_cluster(), sums_barrier = stages + ARRIVALS_AT;
+            const unsigned block = cta_rank_in_cluster(), sums_full = stages + ARRIVALS_AT;
             cluster_wait(); // all blocks are there
-            send_partials(stages + RECEIVED_AT, sums_barrier, block, mainloop.acc);
-            wait_for_sums(sums_barrier);
+            send_partials(stages + RECEIVED_AT, sums_full, block, mainloop.acc);
+            wait_for_sums(sums_full);
             meet_consumers();
             EACH(p, PIECES) {
                 if (p % CLUSTER_K == block) {

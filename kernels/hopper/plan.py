@@ -30,7 +30,7 @@ SWIZZLE_ATOM: Final = 1024
 WARPGROUP: Final = 128
 # Rows of one instruction (PTX ISA, "wgmma.mma_async").
 WGMMA_M: Final = 64
-# Consumers of which registers are left for the most.
+# The consumers of a block whose threads may have the most registers.
 TOGETHER: Final = 2
 EIGHT: Final = 8
 

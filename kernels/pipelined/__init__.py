@@ -142,7 +142,7 @@ def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[
         "GROUP_M": 8 if tiles > 2 * sms else 1,
     }
     splits = [(0, split, 1) for split in SPLITS if split * tiles <= BLOCKS_OF_SM * sms or split == 1]
-    clusters = [(0, 1, each) for each in CLUSTERS[1:] if _has_clusters(shape | {"CLUSTER_K": each}, problem, device)]
+    clusters = [(0, 1, each) for each in CLUSTERS[1:] if _has_clusters(shape, each, problem, device)]
     shared = [(sms, 1, 1)] if sms in SMS and shape["SLICE_K"] == 1 else []
     packing = (0, 1) if ragged or (problem.trans_b and packed_bytes(problem) <= PACKED_BYTES) else (0,)
     k_major = [(0, 1)] if not problem.trans_a and problem.trans_b and shape["SLICE_K"] > 1 else []
@@ -157,8 +157,8 @@ def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[
     ]
 
 
-def _has_clusters(shape: dict[str, int], problem: Problem, device: Device) -> bool:
-    config = Config.of(shape)
+def _has_clusters(shape: dict[str, int], parts: int, problem: Problem, device: Device) -> bool:
+    config = Config.of(shape | {"SPLIT_K": 1, "CLUSTER_K": parts})
     return cluster_exists(config, problem, device) and cluster_divides(config, problem, device)
 
 

@@ -266,12 +266,15 @@ _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     ),
     _BOUND: (_bound_binds, (*TILED.reads[_BOUND], "STREAM_K_SMS")),
     _IDLE: (_sms_used, (*TILED.reads[_IDLE], "STREAM_K_SMS", "CLUSTER_K")),
-    "k shared out in clusters before sm_90, or where tiles fill the SMs": (cluster_exists, ("BM", "BN", "CLUSTER_K")),
+    "k shared out in clusters before sm_90, or where blocks fill the SMs": (
+        cluster_exists,
+        ("BM", "BN", "CLUSTER_K", "SPLIT_K"),
+    ),
     "k shared out in clusters and in splits or by stream-K": (
         shared_once,
         ("STREAM_K_SMS", "CLUSTER_K", "SPLIT_K"),
     ),
-    "k with too little for each block of a cluster": (cluster_divides, ("BK", "CLUSTER_K")),
+    "k with too little for each block of a cluster": (cluster_divides, ("BK", "CLUSTER_K", "SPLIT_K")),
     "copies that do not divide evenly among the threads": (_rounds_whole, (*_TILE, *_CP_SIZES, "BK")),
     "rounds of copies that do not lie alike": (
         lambda config, problem, _: rounds_lie_alike(config, problem),

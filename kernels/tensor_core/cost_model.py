@@ -11,7 +11,7 @@ from kernels.packing import A, B, packed_k_major
 from kernels.problem import Problem
 from kernels.rules import CLUSTERED_SMS, LINE_BYTES, VECTOR_BYTES, WARP, blocks
 from kernels.space import Config
-from kernels.split_k import fan, k_tiles
+from kernels.split_k import fan, k_tiles, received_rows
 from kernels.tensor_core.plan import (
     ACCUMULATOR_BYTES,
     MMA_M,
@@ -170,7 +170,8 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     pieces = sum(each.pieces(own) for each in operands)
     begun = TILE_CLOCKS + together * filled + PIECE_CLOCKS * pieces * broken
     slices = SLICE_CLOCKS * (config["SLICE_K"] - 1) * area / WARP
-    ends = busy * (STORE_CLOCKS * _stores(config, problem) + slices) + _joined(config, problem) + _clustered(config)
+    met = _joined(config, problem) + _cluster_clocks(config)
+    ends = busy * (STORE_CLOCKS * _stores(config, problem) + slices) + met
     first = BEGUN_CLOCKS * min(_grid(config, problem), device.limits.sms)
     return first + waves * (begun + count * k_tile) + ends
 
@@ -244,14 +245,14 @@ def _joined(config: Config, problem: Problem) -> float:
     )
 
 
-def _clustered(config: Config) -> float:
+def _cluster_clocks(config: Config) -> float:
     """Clocks in which a cluster's blocks meet, send each other sums, and add those of their own rows."""
     parts = config["CLUSTER_K"]
     if parts == 1:
         return 0
     rows = config["WM"] // MMA_M
-    own = -(-rows // parts) / rows * (parts - 1)
-    return CLUSTER_CLOCKS + 2 * SENT_CLOCKS * own * config["SLICE_K"] * config["BM"] * config["BN"] / WARP
+    share = received_rows(parts, rows) / rows
+    return CLUSTER_CLOCKS + 2 * SENT_CLOCKS * share * config["SLICE_K"] * config["BM"] * config["BN"] / WARP
 
 
 def _stores(config: Config, problem: Problem) -> float:

@@ -25,11 +25,11 @@ from kernels.split_k import (
     CLUSTERS,
     PARTIALS_BYTES,
     WAVES,
+    cluster_divides,
     cluster_exists,
     fan,
     grid_fits,
     is_even_split,
-    is_shared_evenly,
     k_tiles,
     order_matters,
     splits_even,
@@ -174,16 +174,6 @@ def _largest_in_splits(config: Config, problem: Problem, _: Device) -> bool:
     return parts == 1 or ((config["SPLIT_K"] == 1 or parts == CLUSTERS[-1]) and not emulated(problem))
 
 
-def _clusters_have_room(config: Config, problem: Problem, device: Device) -> bool:
-    shares = config["CLUSTER_K"] * config["SPLIT_K"]
-    return config["CLUSTER_K"] == 1 or blocks(config, problem) * shares <= WAVES * device.limits.sms
-
-
-def _clusters_divide(config: Config, problem: Problem, _: Device) -> bool:
-    shares = config["CLUSTER_K"] * config["SPLIT_K"]
-    return config["CLUSTER_K"] == 1 or is_shared_evenly(k_tiles(config, problem), shares)
-
-
 def _splits_even(config: Config, problem: Problem, device: Device) -> bool:
     return config["CLUSTER_K"] > 1 or splits_even(config, problem, device)
 
@@ -267,16 +257,15 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
         _sms_used,
         ("BM", "BN", "BK", "CLUSTER_K", "MIN_BLOCKS", "SPLIT_K"),
     ),
-    "k shared out in clusters before sm_90, or where tiles fill the SMs": (cluster_exists, ("BM", "BN", "CLUSTER_K")),
+    "k shared out in clusters before sm_90, or where blocks fill the SMs": (
+        cluster_exists,
+        ("BM", "BN", "CLUSTER_K", "SPLIT_K"),
+    ),
     "splits of k in clusters other than the largest, or clusters for emulated float32": (
         _largest_in_splits,
         ("CLUSTER_K", "SPLIT_K"),
     ),
-    "more splits of k in clusters, where there are blocks enough": (
-        _clusters_have_room,
-        ("BM", "BN", "CLUSTER_K", "SPLIT_K"),
-    ),
-    "k with too little for each block of a cluster": (_clusters_divide, ("BK", "CLUSTER_K", "SPLIT_K")),
+    "k with too little for each block of a cluster": (cluster_divides, ("BK", "CLUSTER_K", "SPLIT_K")),
     "more partial sums of split k than fit in the workspace": (
         _split_fits,
         ("BM", "BN", "BK", "CLUSTER_K", "SPLIT_K"),

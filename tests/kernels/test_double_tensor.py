@@ -122,7 +122,7 @@ def test_slices_that_are_empty_short_or_too_few_are_refused() -> None:
     [
         (4, 1, 64, 1024, H200, ""),
         (4, 1, 64, 1024, A100, "k shared out in clusters before sm_90"),
-        (8, 1, 1024, 1024, H200, "k shared out in clusters before sm_90, or where tiles fill the SMs"),
+        (8, 1, 1024, 1024, H200, "k shared out in clusters before sm_90, or where blocks fill the SMs"),
         (4, 8, 64, 1024, H200, "k shared out in clusters and in splits"),
         (8, 1, 64, 9 * 16, H200, "k with too little for each block of a cluster"),
     ],

@@ -150,7 +150,7 @@ REFUSED = [
     (tile(LARGE, BN=128, TN=8, WN=64, GROUP_M=8), CUBE, H200, "grouped tiles, where all run at once"),
     (tile(SPLIT_K=6), CUBE, H200, "more splits of k, where there are blocks enough"),
     (tile(SPLIT_K=6), Problem(64, 64, 21 * 16), H200, "SMs left idle"),
-    (tile(CLUSTER_K=2), CUBE, H200, "k shared out in clusters before sm_90, or where tiles fill the SMs"),
+    (tile(CLUSTER_K=2), CUBE, H200, "k shared out in clusters before sm_90, or where blocks fill the SMs"),
     (tile(CLUSTER_K=4), Problem(64, 64, 21 * 16), A100, "k shared out in clusters before sm_90"),
     (tile(CLUSTER_K=4, SPLIT_K=2), Problem(64, 64, 1024), H200, "k shared out in clusters and in splits"),
     (tile(CLUSTER_K=8, **NARROW), Problem(64, 64, 9 * 16), H200, "k with too little for each block of a cluster"),

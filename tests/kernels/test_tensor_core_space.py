@@ -129,10 +129,15 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
             H200,
             "splits of k that are empty, or shorter than four k tiles",
         ),
-        (LARGE | {"CLUSTER_K": 2}, CUBE, H200, "k shared out in clusters before sm_90, or where tiles fill the SMs"),
+        (LARGE | {"CLUSTER_K": 2}, CUBE, H200, "k shared out in clusters before sm_90, or where blocks fill the SMs"),
         ({"CLUSTER_K": 4}, replace(CUBE, m=64, n=64), DEVICES["sm_89"], "k shared out in clusters before sm_90"),
         ({"CLUSTER_K": 4, "SPLIT_K": 2}, replace(CUBE, m=64, n=64), H200, "splits of k in clusters other"),
-        ({"CLUSTER_K": 8, "SPLIT_K": 16}, replace(CUBE, m=64, n=64, k=8192), H200, "more splits of k in clusters"),
+        (
+            {"CLUSTER_K": 8, "SPLIT_K": 16},
+            replace(CUBE, m=64, n=64, k=8192),
+            H200,
+            "k shared out in clusters before sm_90, or",
+        ),
         ({"CLUSTER_K": 8}, replace(CUBE, m=64, n=64, k=9 * 32), H200, "k with too little for each block"),
     ],
 )
