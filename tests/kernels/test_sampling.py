@@ -162,7 +162,7 @@ def test_small_samples_are_legal_and_repeat_with_their_seed(name: str) -> None:
         assert one.device == replace(whole, limits=replace(whole.limits, sms=one.device.limits.sms))
         refused = [kernel.space.rules[reason] for reason in kernel.space.rules if reason not in FOR_LARGE]
         assert all(holds(one.launch.config, one.launch.problem, one.device) for holds in refused)
-        assert len(kernel.space.rules) - len(refused) <= 1
+        assert len(kernel.space.rules) - len(refused) <= 2
 
 
 def test_the_sizes_around_a_tile_are_the_same_binarys() -> None:

@@ -14,6 +14,7 @@ from app.tuning.verify.tolerance import judge
 from kernels import KERNELS
 from kernels.arithmetic import FMA
 from kernels.device import Device
+from kernels.hopper.plan import is_pingpong
 from kernels.kernel import Kernel
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -26,7 +27,7 @@ NEAR: Final = ((-8, 0, 8), (-7, -3, -2, -1, 0, 1, 2, 3, 5))
 TILES: Final = (1, 1, 2)
 PHASES: Final = (0, 1, 2, 3, 4, 6, 9, 13)
 BATCHES: Final = (1, 1, 1, 2, 3)
-# SMs of a device on which some blocks wait until others have left, and parameters that count a device's. Of rules, two
+# SMs of a device on which some blocks wait until others have left, and parameters that count a device's. Of rules, three
 # know no device of so few, and one has copies made for large products alone.
 FEW_SMS: Final = (1, 2, 3, 4, 6)
 COUNTED: Final = ("STREAM_K_SMS", "BLOCKS")
@@ -34,6 +35,7 @@ FOR_LARGE: Final = (
     "persistent blocks other than one for each SM",
     "persistent blocks other than one for each SM, or where none has a second tile",
     "packing that takes too long beside the product",
+    "C through stages that have another tile next or registers to spare for none, or beside free ones",
 )
 # Problems asked for a config, configs asked whether they take long, and parameters of which rare values are sought.
 ATTEMPTS: Final = 200
@@ -81,7 +83,15 @@ def on_few(kernel: Kernel, device: Device, rng: Random) -> Kernel:
     counts = {"STREAM_K_SMS": (0, sms), "BLOCKS": (rng.choice((0, 2, 4)),)}
     parameters = {name: counts.get(name, values) for name, values in space.parameters.items()}
     rules = {reason: rule for reason, rule in space.rules.items() if reason not in FOR_LARGE}
+    rules["C through stages of blocks that stay, or beside other blocks"] = _c_in_free_stages
     return replace(kernel, space=replace(space, parameters=parameters, rules=rules))
+
+
+def _c_in_free_stages(config: Config, _: Problem, __: Device) -> bool:
+    """hopper's: of BLOCKS as chosen here, where its rule counts the device's SMs."""
+    if not config.get("C_IN_STAGES", 0):
+        return True
+    return config["MIN_BLOCKS"] == 1 and not config["BLOCKS"] and not is_pingpong(config)
 
 
 def _problem(kernel: Kernel, kind: tuple[str, str], rng: Random) -> Problem:
