@@ -36,7 +36,7 @@ class Barriers(Tensor):
         self.named: dict[tuple[int, int], Named] = {}
         self.cluster_phase, self.cluster_told = 0, np.zeros(0, np.int32)
         self.cluster_due = np.zeros(self.threads, np.int64)  # the phase that each thread has arrived for
-        self.cluster_come = np.zeros(self.threads, np.bool_)
+        self.cluster_come, self.cluster_waits = (np.zeros(self.threads, np.bool_) for _ in range(2))
         self.set_up = np.zeros(self.threads, np.int32)  # when each thread last had a fence.mbarrier_init
 
     def do_bar(self, rest: tuple[str, ...], operands: tuple[str, ...]) -> None:
@@ -103,7 +103,7 @@ class Barriers(Tensor):
             done = self.cluster_due[who] < self.cluster_phase
             assert (done | self.cluster_come[who]).all(), "a wait for a cluster's barrier before an arrival there"
             self.clocks.acquire(who[done], self.cluster_told)
-            self.waiting[who[~done]] = True
+            self.waiting[who[~done]] = self.cluster_waits[who[~done]] = True
             self.place[who[~done]] -= 1  # to ask again
 
     def complete_cluster(self) -> bool:
@@ -113,12 +113,9 @@ class Barriers(Tensor):
             return False
         self.cluster_phase += 1
         self.cluster_come[:] = False
-        asked = self.waiting & np.isin(self.place, self._cluster_waits())
-        self.waiting[asked] = False
+        self.waiting[self.cluster_waits] = False
+        self.cluster_waits[:] = False
         return True
-
-    def _cluster_waits(self) -> list[int]:
-        return [at for at, one in enumerate(self.program.code) if "cluster" in one.rest and "wait" in one.rest]
 
     def do_membar(self, _: tuple[str, ...], __: tuple[str, ...]) -> None:
         """What a thread does is seen at once here, by those who may look."""

@@ -72,3 +72,20 @@ def test_blocks_send_each_other_words_that_an_mbarrier_counts(left_out: str, tol
     else:
         assert np.array_equal(run(None), given[0].reshape(2, 64)[::-1])
         assert np.array_equal(run(random.Random(seed)), given[0].reshape(2, 64)[::-1])  # noqa: S311 - an order
+
+
+def test_threads_at_their_blocks_barrier_wait_there_though_all_of_the_cluster_have_arrived() -> None:
+    # Half of each block sleeps before it arrives, while the others come to the block's barrier.
+    body = f"""
+        unsigned *const words = (unsigned *)pool;
+        #pragma unroll 1
+        for (int i = 0; me < 32 && i < 4; i++) asm volatile("nanosleep.u32 20;" ::: "memory");
+        {ARRIVE}
+        words[me] = a[me];
+        asm volatile("bar.sync 0;" ::: "memory");
+        {WAIT}
+        b[blockIdx.x * 64 + me] = words[me ^ 32];
+    """
+    given = [np.arange(64, dtype=np.uint32), np.zeros((2, 64), np.uint32)]
+    (_, found), _ = launched(body, given, threads=64, grid=2, pool=256, head="__cluster_dims__(2, 1, 1)")
+    assert np.array_equal(found, [given[0] ^ 32] * 2)
