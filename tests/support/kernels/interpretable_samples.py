@@ -27,8 +27,8 @@ NEAR: Final = ((-8, 0, 8), (-7, -3, -2, -1, 0, 1, 2, 3, 5))
 TILES: Final = (1, 1, 2)
 PHASES: Final = (0, 1, 2, 3, 4, 6, 9, 13)
 BATCHES: Final = (1, 1, 1, 2, 3)
-# SMs of a device on which some blocks wait until others have left, and parameters that count a device's. Of rules, three
-# know no device of so few, and one has copies made for large products alone.
+# SMs of a device on which some blocks wait until others have left, and parameters that count a device's. Of rules,
+# three know no device of so few, and one has copies made for large products alone.
 FEW_SMS: Final = (1, 2, 3, 4, 6)
 COUNTED: Final = ("STREAM_K_SMS", "BLOCKS")
 FOR_LARGE: Final = (
