@@ -14,7 +14,8 @@ from kernels.launch import COUNTERS, Build, Launch, TensorMap
 from kernels.problem import Problem
 from kernels.space import Config
 
-# Rules by which a search leaves configs out that are right and slow. All others are part of an export's class.
+# Rules by which a search leaves configs out that are right and slow, or that ask beside for an architecture, which all
+# launches of an export's binary have. All others are part of an export's class.
 OF_SPEED: Final = frozenset(
     {
         "grouped tiles, where all run at once",
@@ -45,7 +46,14 @@ OF_SPEED: Final = frozenset(
         "several blocks on an SM, where one suffices",
         "persistent blocks other than one for each SM",
         "persistent blocks other than one for each SM, or where none has a second tile",
+        "C through stages that have another tile next or registers to spare for none, or beside free ones",
         "clusters beside other blocks of an SM, or larger than C",
+        "clusters before sm_90, or of more blocks than two for each SM",
+        "clusters before sm_90, or of more blocks than two waves",
+        "clusters before sm_90, without slices, or of more blocks than two for each SM",
+        "k shared out in a cluster, where tiles alone fill the SMs",
+        "k shared out in clusters before sm_90, or where blocks fill the SMs",
+        "k with too little for each block of a cluster",
         "more stages than are of use, or fewer than fit",
         "copies of less than the largest size that divides an operand's rows",
         "MIN_BLOCKS of no more blocks than fit without",
@@ -55,6 +63,7 @@ OF_SPEED: Final = frozenset(
         "other matrices in aligned words than those whose rows start anywhere",
         "slices of k, where tiles fill the SMs several times",
         "slices of k, a quarter of which are empty",
+        "slices of k, an eighth of which and more than one are empty",
         "passes that end 16 past k or more, and a quarter of it",
         "more passes than 64, where there are deeper ones",
         "more stages than passes",

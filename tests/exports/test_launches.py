@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from shutil import which
@@ -19,6 +20,7 @@ from kernels.launch import COUNTERS, OPERANDS, Launch, TensorMap
 from kernels.problem import Problem
 from tests.support.exports import winners
 from tests.support.exports.winners import Case
+from tests.support.kernels.devices import H200
 
 PROBLEMS_EACH = 200
 MOST_DRAWN = 6000
@@ -154,6 +156,20 @@ def _compiled(cases: Sequence[Case], folder: Path) -> Path:
     warnings = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable"]
     subprocess.run(["gcc", *warnings, f"-I{folder}", "-o", program, source], check=True)
     return program
+
+
+@pytest.mark.parametrize("name", [name for name, one in CATALOGUE.items() if "CLUSTER_K" in one.space.parameters])
+def test_a_cluster_that_shares_k_is_for_other_k_and_for_more_tiles_than_there_are_sms(name: str) -> None:
+    kernel = CATALOGUE[name]
+    dtype, precision = kernel.classes[-1]
+    problem = Problem(4 if name == "gemv" else 24, 504, 2000, dtype=dtype, precision=precision)
+    legal = [config for config in kernel.space.legal(problem, H200) if config.get("SPLIT_K", 1) == 1]
+    case = winners.case(name, problem, config=max(legal, key=lambda config: config["CLUSTER_K"]))
+    assert case.winner.config["CLUSTER_K"] > 1
+    for other in filter(kernel.supports, (replace(problem, k=200), replace(problem, n=24 * 2048))):
+        found = interpreted(case, other)
+        assert found is not None, other
+        assert lines_of_python(found) == lines_of(case.service(other))
 
 
 def test_rules_that_are_of_speed_alone_are_rules_of_kernels() -> None:

@@ -14,6 +14,7 @@ from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.launch import Build, Launch
 from kernels.problem import Problem
+from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR
 
 # Problems that each kernel computes, whose untuned configs pack, split k, emulate, share tiles and do none of these.
@@ -82,10 +83,14 @@ def bare(build: Build) -> ExportBinary:
 
 
 def winner(
-    kernel: str, problem: Problem, device: Device = H200, compiled: Callable[[Build], ExportBinary] = bare
+    kernel: str,
+    problem: Problem,
+    device: Device = H200,
+    compiled: Callable[[Build], ExportBinary] = bare,
+    config: Config | None = None,
 ) -> Winner:
-    """A kernel's untuned config as a winner."""
-    config = CATALOGUE[kernel].default(problem, device)
+    """A kernel's config, the untuned one if none is given, as a winner."""
+    config = config or CATALOGUE[kernel].default(problem, device)
     recipe = recipe_of(CATALOGUE[kernel], config, problem, device)
     binaries = tuple(map(compiled, recipe.builds))
     return Winner(problem, kernel, config, device, recipe, binaries, "default", "events", "none")
@@ -104,17 +109,21 @@ class Case:
         return CATALOGUE[self.winner.kernel].for_problem(self.launch, problem)
 
 
+def case(kernel: str, problem: Problem, device: Device = H200, config: Config | None = None) -> Case:
+    """A winner's case, of which nothing is compiled."""
+    made = winner(kernel, problem, device, config=config)
+    return Case(made, manifest_of(made), CATALOGUE[kernel].launch(made.config, problem, device))
+
+
 def cases() -> list[Case]:
     """One of each kernel and problem; on the CPU, too, where it has the kernel."""
-    found = []
-    for name, problems in PROBLEMS.items():
-        for problem in problems:
-            for device in (H200, PROCESSOR):
-                if CATALOGUE[name].covers(problem, device):
-                    made = winner(name, problem, device)
-                    launch = CATALOGUE[name].launch(made.config, problem, device)
-                    found.append(Case(made, manifest_of(made), launch))
-    return found
+    return [
+        case(name, problem, device)
+        for name, problems in PROBLEMS.items()
+        for problem in problems
+        for device in (H200, PROCESSOR)
+        if CATALOGUE[name].covers(problem, device)
+    ]
 
 
 def around(problem: Problem, seed: int) -> Iterator[Problem]:
