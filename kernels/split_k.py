@@ -19,11 +19,13 @@ FEWEST_K_TILES: Final = 4
 NOT_EMPTY: Final = 0.95
 WAVES: Final = 2
 # Blocks of a cluster that share k, through each other's shared memory; since when there are clusters (PTX ISA, "Cluster
-# of Cooperative Thread Arrays"); the fewest k tiles of a block; and what the mbarrier takes that counts received bytes.
+# of Cooperative Thread Arrays"); the fewest k tiles of a block; and what the mbarrier takes that counts received bytes,
+# in dynamic shared memory and declared (PTX ISA, "Size and alignment of mbarrier object").
 CLUSTERS: Final = (1, 2, 4, 8)
 CLUSTERS_SINCE: Final = 90
 FEWEST_IN_CLUSTER: Final = 2
 MBARRIER_BYTES: Final = 16
+DECLARED_MBARRIER_BYTES: Final = 8
 # The most workspace for partial sums.
 PARTIALS_BYTES: Final = 2**26
 # As in common/split_k_reduce.h.

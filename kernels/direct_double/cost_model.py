@@ -7,8 +7,8 @@ from typing import Final
 
 from kernels.cost_model import CLOCK, moved_bytes, turns
 from kernels.device import Device
-from kernels.direct_double.plan import grid, passes, slices, teams, tiles
-from kernels.direct_double.space import BAND, FOUR, STRIP, elements, registers, shared_bytes, sums
+from kernels.direct_double.plan import grid, passes, shared_bytes, slices, sums, teams, tiles
+from kernels.direct_double.space import BAND, FOUR, STRIP, elements, registers
 from kernels.direct_tensor.plan import threads
 from kernels.packing import A, B, is_c_ragged, ragged
 from kernels.problem import Problem

@@ -8,7 +8,9 @@ from kernels.common.division import divider
 from kernels.direct_tensor.plan import threads
 from kernels.launch import Plan
 from kernels.problem import Problem
+from kernels.rules import WARP
 from kernels.space import Config
+from kernels.split_k import DECLARED_MBARRIER_BYTES
 
 # What k of a slice is a multiple of: 16 bytes of a row, in each slice where in all.
 ALIGNED: Final = 2
@@ -46,8 +48,26 @@ def grid(config: Config, problem: Problem) -> int:
     return -(-tiles(config, problem) // teams(config)) * config["CLUSTER_K"]
 
 
+def sums(config: Config) -> int:
+    """Elements of C that a thread adds up."""
+    return config["BM"] * config["BN"] // WARP
+
+
+def shared_bytes(config: Config, problem: Problem) -> int:
+    """Bytes of all slices' sums, and of those of a cluster's blocks that a block adds, counted at an mbarrier."""
+    of_cluster, line = config["CLUSTER_K"], WARP * problem.itemsize
+    if slices(config) == 1:
+        return 0
+    own = config["WARPS"] * sums(config) * line
+    if of_cluster == 1:
+        return own
+    met = -(-sums(config) // of_cluster) * of_cluster * line
+    return own + teams(config) * met + DECLARED_MBARRIER_BYTES
+
+
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
     across, down = -(-problem.n // config["BN"]), -(-problem.m // (config["BM"] * config["GROUP_M"]))
     scalars = problem.batch, k_per_slice(config, problem), divider(across), divider(down)
-    return Plan(grid(config, problem), (threads(config), 1), scalars=scalars, cluster=config["CLUSTER_K"])
+    shared = shared_bytes(config, problem)
+    return Plan(grid(config, problem), (threads(config), 1), shared, scalars=scalars, cluster=config["CLUSTER_K"])

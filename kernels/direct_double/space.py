@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from kernels.device import Device
-from kernels.direct_double.plan import grid, k_per_slice, passes, slices, teams, tiles
+from kernels.direct_double.plan import grid, k_per_slice, passes, shared_bytes, slices, sums, teams, tiles
 from kernels.direct_tensor.plan import threads
 from kernels.problem import Problem
-from kernels.rules import MAX_GRID, WARP, registers_fit, threads_fit
+from kernels.rules import MAX_GRID, registers_fit, threads_fit
 from kernels.space import Config, Rule, Space
 from kernels.split_k import CLUSTERS, CLUSTERS_SINCE
 
@@ -46,25 +46,10 @@ def elements(config: Config) -> int:
     return (config["BM"] + config["BN"]) // BAND * config["BK"] // FOUR
 
 
-def sums(config: Config) -> int:
-    """Elements of C that a thread adds up."""
-    return config["BM"] * config["BN"] // WARP
-
-
 def registers(config: Config) -> int:
     """The least registers of a thread that spills nothing."""
     words = WORDS * config["STAGES"] * elements(config) + SUM_WORDS * sums(config)
     return words + words // ASIDE + ADDRESSES
-
-
-def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of all slices' sums, and of those of a cluster's blocks that a block adds."""
-    of_tile = config["BM"] * config["BN"] * problem.itemsize
-    if slices(config) == 1:
-        return 0
-    parts = sums(config)
-    met = -(-parts // config["CLUSTER_K"]) * config["CLUSTER_K"] * WARP * problem.itemsize
-    return config["WARPS"] * of_tile + teams(config) * (met if config["CLUSTER_K"] > 1 else 0)
 
 
 def _strips(config: Config, problem: Problem, _: Device) -> bool:

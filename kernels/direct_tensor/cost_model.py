@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from kernels.cost_model import CLOCK, turns
 from kernels.device import Device
-from kernels.direct_tensor.plan import grid, passes, slices, threads
-from kernels.direct_tensor.space import BAND, OWN, REALIGN_C, STRIP, most_own, past, words, words_of_line
+from kernels.direct_tensor.plan import BAND, REALIGN_C, grid, passes, slices, threads
+from kernels.direct_tensor.space import OWN, STRIP, most_own, past, words, words_of_line
 from kernels.packing import A, B, is_c_ragged
 from kernels.problem import Problem
 from kernels.rules import CLUSTERED_SMS, LINE_BYTES, WARP

@@ -8,9 +8,14 @@ from kernels.common.division import divider
 from kernels.launch import Plan
 from kernels.packing import A, B
 from kernels.problem import Problem
-from kernels.rules import WARP
+from kernels.rules import FLOAT_BYTES, WARP
 from kernels.space import Config
+from kernels.split_k import DECLARED_MBARRIER_BYTES
 
+# Rows that a warp stores at once, a band; and what a row of these is longer in shared memory.
+BAND: Final = 8
+STAGED_BESIDE: Final = 8
+REALIGN_C: Final = 4
 # What k of a slice is a multiple of, so that rows of whole 16 bytes are that in each slice.
 ALIGNED: Final = 8
 # Elements from an aligned address to the first of a row.
@@ -55,9 +60,31 @@ def grid(config: Config, problem: Problem) -> int:
     return -(-tiles(config, problem) // (config["WARPS"] // config["SLICE_K"])) * config["CLUSTER_K"]
 
 
+def shared_bytes(config: Config) -> int:
+    """Bytes of the sums of a block's slices, or of a band of each warp whose C is realigned."""
+    if config["SLICE_K"] > 1:
+        return slices_bytes(config)
+    row = config["BN"] + STAGED_BESIDE
+    return config["WARPS"] * BAND * row * FLOAT_BYTES if config["REALIGN"] & REALIGN_C else 0
+
+
+def slices_bytes(config: Config) -> int:
+    """Bytes of the sums of a block's slices, and of a cluster's blocks' for the bands that one adds.
+
+    These are counted at an mbarrier.
+    """
+    if config["SLICE_K"] == 1:
+        return 0
+    bands, of_cluster = config["BM"] // BAND, config["CLUSTER_K"]
+    met = -(-bands // of_cluster) * of_cluster if of_cluster > 1 else 0
+    sums = (config["SLICE_K"] * bands + met) * BAND * config["BN"] * FLOAT_BYTES
+    return sums + DECLARED_MBARRIER_BYTES * (of_cluster > 1)
+
+
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
     across, down = (-(-side // tile) for side, tile in ((problem.n, config["BN"]), (problem.m, config["BM"])))
     sizes = tiles(config, problem), problem.batch, k_per_slice(config, problem)
     scalars = *sizes, divider(across), divider(down)
-    return Plan(grid(config, problem), (threads(config), 1), scalars=scalars, cluster=config["CLUSTER_K"])
+    block = threads(config), 1
+    return Plan(grid(config, problem), block, shared_bytes(config), scalars=scalars, cluster=config["CLUSTER_K"])

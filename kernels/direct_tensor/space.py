@@ -5,22 +5,31 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.direct_tensor.plan import grid, k_per_slice, pass_k, passes, slices, threads, tiles
+from kernels.direct_tensor.plan import (
+    BAND,
+    REALIGN_C,
+    grid,
+    k_per_slice,
+    pass_k,
+    passes,
+    slices,
+    slices_bytes,
+    threads,
+    tiles,
+)
 from kernels.packing import HALF_BYTES, A, B, is_c_ragged, operands_to_realign
 from kernels.problem import Problem
-from kernels.rules import FLOAT_BYTES, MAX_GRID, WARP, threads_fit
+from kernels.rules import MAX_GRID, WARP, threads_fit
 from kernels.space import Config, Space
 from kernels.split_k import CLUSTERS, CLUSTERS_SINCE
 
-# Rows and columns of one instruction, and the most of k that a tile has.
+# Rows of one instruction, and the least of k that a tile has.
 STRIP: Final = 16
-BAND: Final = 8
 # Columns of one instruction that a thread has, and bytes that it has at most side by side.
 OWN: Final = 2
 MOST_OWN_BYTES: Final = 16
 # Most of k past its end, beside that of an instruction's 16.
 MOST_PADDED: Final = 32
-REALIGN_C: Final = 4
 # Passes of a slice over its k.
 MOST_PASSES: Final = 16
 # Slices of which one in so many may have no k, or one alone, of what they are whole multiples of.
@@ -70,17 +79,8 @@ def _few_tiles(config: Config, problem: Problem, device: Device) -> bool:
     return config["SLICE_K"] == 1 or tiles(config, problem) <= max(MOST_SLICED * device.limits.sms, MOST_TILES)
 
 
-def shared_bytes(config: Config) -> int:
-    """Bytes of the sums of a block's slices, and with a cluster of its blocks' for the bands that one adds."""
-    if config["SLICE_K"] == 1:
-        return 0
-    bands, of_cluster = config["BM"] // BAND, config["CLUSTER_K"]
-    met = -(-bands // of_cluster) * of_cluster if of_cluster > 1 else 0
-    return (config["SLICE_K"] * bands + met) * BAND * config["BN"] * FLOAT_BYTES
-
-
 def _sums_fit(config: Config, _: Problem, __: Device) -> bool:
-    return shared_bytes(config) <= STATIC_SHARED
+    return slices_bytes(config) <= STATIC_SHARED
 
 
 def _rows_fill(config: Config, problem: Problem, _: Device) -> bool:

@@ -207,6 +207,26 @@ def test_the_compilers_shared_memory_is_the_spaces(dtype: str, trans_a: bool, tr
         assert static_shared_bytes(cubin.path.read_bytes(), "matmul") == launch.shared_bytes
 
 
+@pytest.mark.rotating
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("name", [name for name, kernel in CATALOGUE.items() if "cuda" in kernel.platforms])
+def test_a_launch_has_the_shared_memory_that_is_compiled(name: str, tmp_path: Path) -> None:
+    print(f"TEST_SEED={seed()}")
+    kernel, rng = CATALOGUE[name], random.Random(f"{seed()} {name}")  # noqa: S311 - configs, not secrets
+    like = alike(*rng.choice(kernel.classes), rng.randrange(4))
+    deep = replace(like, m=rng.randrange(20, 80), n=rng.randrange(20, 300), k=rng.randrange(1000, 2000))
+    for problem in [*homes(name, like, H200)[:1], *([deep] if kernel.covers(deep, H200) else [])]:
+        legal = kernel.space.legal(problem, H200)
+        clustered = [one for one in legal if one.get("CLUSTER_K", 1) > 1]
+        for some in (rng.sample(ones, min(len(ones), 300)) for ones in (legal, clustered)):
+            launches = [kernel.launch(one, problem, H200) for one in some]
+            for launch in (*launches[:1], *sorted(launches, key=lambda one: one.shared_bytes)[-1:]):
+                cubin = cuda.compile_cubin(launch.build, "sm_90", tmp_path)
+                declared = static_shared_bytes(cubin.path.read_bytes(), "matmul")
+                own = max(0, declared - H200.limits.shared_bytes_reserved)  # the section holds the system's share too
+                assert own + launch.dynamic_smem_bytes == launch.shared_bytes, (launch.config, problem.key)
+
+
 def static_shared_bytes(elf: bytes, entry: str) -> int:
     """The size of the cubin's section for a function's shared memory (ELF64: "Section Header")."""
 
