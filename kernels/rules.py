@@ -14,6 +14,8 @@ from kernels.space import Config, Rule
 
 # Blocks of a grid's first dimension (CUDA C++ Programming Guide, "Technical Specifications").
 MAX_GRID: Final = 2**31 - 1
+# Bytes of shared memory that a binary may declare (as above).
+DECLARED_BYTES: Final = 48 * 1024
 WARP: Final = 32
 # The widest load of a thread, and the line of the cache by which places in a workspace are counted.
 VECTOR_BYTES: Final = 16

@@ -54,15 +54,15 @@ def sums(config: Config) -> int:
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of all slices' sums, and of those of a cluster's blocks that a block adds, counted at an mbarrier."""
+    """Bytes that a block declares: all slices' sums; of a cluster those that it receives, too, and an mbarrier."""
     of_cluster, line = config["CLUSTER_K"], WARP * problem.itemsize
     if slices(config) == 1:
         return 0
     own = config["WARPS"] * sums(config) * line
     if of_cluster == 1:
         return own
-    met = -(-sums(config) // of_cluster) * of_cluster * line
-    return own + teams(config) * met + DECLARED_MBARRIER_BYTES
+    received = -(-sums(config) // of_cluster) * of_cluster * line
+    return own + teams(config) * received + DECLARED_MBARRIER_BYTES
 
 
 def plan(config: Config, problem: Problem) -> Plan:

@@ -9,7 +9,7 @@ from kernels.device import Device
 from kernels.direct_double.plan import grid, k_per_slice, passes, shared_bytes, slices, sums, teams, tiles
 from kernels.direct_tensor.plan import threads
 from kernels.problem import Problem
-from kernels.rules import MAX_GRID, registers_fit, threads_fit
+from kernels.rules import DECLARED_BYTES, MAX_GRID, registers_fit, threads_fit
 from kernels.space import Config, Rule, Space
 from kernels.split_k import CLUSTERS, CLUSTERS_SINCE
 
@@ -29,8 +29,6 @@ MOST_SLICED: Final = 8
 MOST_TILES: Final = 1024
 # Blocks of clusters for each SM: more are busy without them.
 MOST_CLUSTERED: Final = 2
-# Bytes of shared memory that a kernel may declare (CUDA, "Technical Specifications per Compute Capability").
-STATIC_SHARED: Final = 48 * 1024
 # Registers beside operands and sums, as NVRTC 12.9 allots them: addresses and sizes; and one for so many, as those of
 # an instruction have to be side by side.
 ADDRESSES: Final = 46
@@ -98,7 +96,7 @@ def _few_tiles(config: Config, problem: Problem, device: Device) -> bool:
 
 
 def _sums_fit(config: Config, problem: Problem, _: Device) -> bool:
-    return shared_bytes(config, problem) <= STATIC_SHARED
+    return shared_bytes(config, problem) <= DECLARED_BYTES
 
 
 def _rows_fill(config: Config, problem: Problem, _: Device) -> bool:

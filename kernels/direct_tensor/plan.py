@@ -12,7 +12,8 @@ from kernels.rules import FLOAT_BYTES, WARP
 from kernels.space import Config
 from kernels.split_k import DECLARED_MBARRIER_BYTES
 
-# Rows that a warp stores at once, a band; and what a row of these is longer in shared memory.
+# Rows of an instruction's tile that a warp stores at once, a band; elements by which a row of these is longer in shared
+# memory, so that stores fall on different banks; and REALIGN's bit for C.
 BAND: Final = 8
 STAGED_BESIDE: Final = 8
 REALIGN_C: Final = 4
@@ -61,7 +62,7 @@ def grid(config: Config, problem: Problem) -> int:
 
 
 def shared_bytes(config: Config) -> int:
-    """Bytes of the sums of a block's slices, or of a band of each warp whose C is realigned."""
+    """Bytes that a block declares: its slices' sums, or a band of float32 for each warp whose C is realigned."""
     if config["SLICE_K"] > 1:
         return slices_bytes(config)
     row = config["BN"] + STAGED_BESIDE
@@ -76,8 +77,8 @@ def slices_bytes(config: Config) -> int:
     if config["SLICE_K"] == 1:
         return 0
     bands, of_cluster = config["BM"] // BAND, config["CLUSTER_K"]
-    met = -(-bands // of_cluster) * of_cluster if of_cluster > 1 else 0
-    sums = (config["SLICE_K"] * bands + met) * BAND * config["BN"] * FLOAT_BYTES
+    received = -(-bands // of_cluster) * of_cluster if of_cluster > 1 else 0
+    sums = (config["SLICE_K"] * bands + received) * BAND * config["BN"] * FLOAT_BYTES
     return sums + DECLARED_MBARRIER_BYTES * (of_cluster > 1)
 
 

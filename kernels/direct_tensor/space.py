@@ -19,7 +19,7 @@ from kernels.direct_tensor.plan import (
 )
 from kernels.packing import HALF_BYTES, A, B, is_c_ragged, operands_to_realign
 from kernels.problem import Problem
-from kernels.rules import MAX_GRID, WARP, threads_fit
+from kernels.rules import DECLARED_BYTES, MAX_GRID, WARP, threads_fit
 from kernels.space import Config, Space
 from kernels.split_k import CLUSTERS, CLUSTERS_SINCE
 
@@ -39,8 +39,6 @@ MOST_SLICED: Final = 8
 MOST_TILES: Final = 1024
 # Blocks of clusters for each SM: more are busy without them.
 MOST_CLUSTERED: Final = 2
-# Bytes of shared memory that a kernel may declare (CUDA, "Technical Specifications per Compute Capability").
-STATIC_SHARED: Final = 48 * 1024
 # Words of both operands and sums of a slice that a thread has; of blocks of 16 warps, of 128 registers a thread.
 MOST_WORDS: Final = 128
 MANY: Final = 16
@@ -80,7 +78,7 @@ def _few_tiles(config: Config, problem: Problem, device: Device) -> bool:
 
 
 def _sums_fit(config: Config, _: Problem, __: Device) -> bool:
-    return slices_bytes(config) <= STATIC_SHARED
+    return slices_bytes(config) <= DECLARED_BYTES
 
 
 def _rows_fill(config: Config, problem: Problem, _: Device) -> bool:

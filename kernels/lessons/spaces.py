@@ -8,14 +8,12 @@ from typing import Final
 from kernels.device import Device
 from kernels.launch import COUNTERS, Build, Plan, Step, TensorMap, dtype_macros
 from kernels.problem import Problem, larger, smaller
-from kernels.rules import LINE_BYTES, MAX_GRID, VECTOR_BYTES, WARP, shared_fits, threads_fit
+from kernels.rules import DECLARED_BYTES, LINE_BYTES, MAX_GRID, VECTOR_BYTES, WARP, shared_fits, threads_fit
 from kernels.sources import source
 from kernels.space import Config, Rule, Space
 from kernels.split_k import PARTIALS_BYTES
 
 FLOAT_BYTES: Final = 4
-# Shared memory that a binary may declare (CUDA C++ Programming Guide, "Technical Specifications").
-DECLARED_BYTES: Final = 48 * 1024
 # Lessons index by 32 bits; what is left covers what a tile reaches past an edge.
 REACH: Final = 2**31 - 2**16
 # Threads of a block of the step that adds up the parts of split k.

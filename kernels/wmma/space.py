@@ -6,12 +6,9 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.problem import Problem
-from kernels.rules import grid_fits, threads_fit
+from kernels.rules import DECLARED_BYTES, grid_fits, threads_fit
 from kernels.space import Config, Space
 from kernels.wmma.plan import shared_bytes, threads
-
-# Shared memory that a binary may declare (CUDA C++ Programming Guide, "Technical Specifications").
-DECLARED_BYTES: Final = 48 * 1024
 
 
 def _shared_fits(config: Config, problem: Problem, _: Device) -> bool:

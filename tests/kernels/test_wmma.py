@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from kernels.problem import Problem
+from kernels.rules import DECLARED_BYTES
 from kernels.space import Config
 from kernels.wmma import WMMA
 from kernels.wmma.plan import shared_bytes, threads
-from kernels.wmma.space import DECLARED_BYTES, SPACE
+from kernels.wmma.space import SPACE
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS
 from tests.support.kernels.pocl_runner import operands
 from tests.support.kernels.tensor_core_configs import DEVICES, expect_nan_in_its_row, rounded
