@@ -257,7 +257,7 @@ def _reduction(config: Config, grid: _Grid, problem: Problem, device: Device) ->
     """Seconds until split k is added up, by the last blocks or by a launch."""
     if config["SPLIT_K"] == 1:
         return 0
-    if is_reduced_in_launch(config, problem):
+    if is_reduced_in_launch(config, problem, config["SPLIT_K"]):
         cycle = FLOPS_A_CYCLE * device.limits.sms / device.limits.peak
         return cycle * _summed(config, grid.lhs.tile * grid.rhs.tile)
     return REDUCE_LAUNCH + 2 * partials_bytes(config, problem, config["SPLIT_K"]) / (

@@ -158,16 +158,19 @@ def accumulators(config: Config, problem: Problem) -> int:
     return rows // sharers(config) * columns // 128 * (3 if emulated(problem) else 1)
 
 
-def is_reduced_in_launch(config: Config, problem: Problem) -> bool:
-    """Whether the last block of a tile to arrive adds up all splits' partial sums, so that no launch has to."""
+def is_reduced_in_launch(config: Config, problem: Problem, splits: int) -> bool:
+    """Whether the last block of a tile to arrive adds up all splits' partial sums, so that no launch has to.
+
+    `splits` are those that are not empty, as the kernel counts them: of a short k fewer than SPLIT_K.
+    """
     beside = accumulators(config, problem) <= MOST_BESIDE_SUMS[config["CONSUMERS"]]
     alone = problem.precision != "tf32" or (config["MIN_BLOCKS"] == 1 and config["REALIGN"] == 0)
-    return beside and alone and config["SPLIT_K"] <= MOST_IN_LAUNCH
+    return beside and alone and (config["SPLIT_K"] <= MOST_IN_LAUNCH or splits <= MOST_IN_LAUNCH)
 
 
 def partials_bytes(config: Config, problem: Problem, splits: int) -> int:
     """Workspace for the partial sums: of whole tiles, or rows of the LHS with columns padded to a multiple of 8."""
-    if is_reduced_in_launch(config, problem):
+    if is_reduced_in_launch(config, problem, splits):
         return tiles(config, problem) * config["CLUSTER"] * splits * config["BM"] * config["BN"] * 4
     rows, columns = lhs_tile(config, problem)[1], rhs_tile(config, problem)[1]
     return problem.batch * splits * rows * -(-columns // EIGHT) * EIGHT * 4
@@ -175,7 +178,8 @@ def partials_bytes(config: Config, problem: Problem, splits: int) -> int:
 
 def split_fits(config: Config, problem: Problem, splits: int) -> bool:
     """Whether there are counters for all tiles, two each, and the partial sums are at most 64 MiB."""
-    counted = 2 * tiles(config, problem) * config["CLUSTER"] if is_reduced_in_launch(config, problem) else 0
+    joined = is_reduced_in_launch(config, problem, splits)
+    counted = 2 * tiles(config, problem) * config["CLUSTER"] if joined else 0
     return counted <= COUNTERS and partials_bytes(config, problem, splits) <= PARTIALS_BYTES
 
 
@@ -203,6 +207,7 @@ def plan(config: Config, problem: Problem) -> Plan:
     cluster = cluster_size(config)
     blocks = smaller(work_tiles * cluster, config["BLOCKS"] * config["MIN_BLOCKS"] or work_tiles * cluster)
     partials = partials_bytes(config, problem, splits) if splits > 1 else 0
+    by_launch = splits > 1 and not is_reduced_in_launch(config, problem, splits)
     workspace = end * LINE_BYTES + partials
     return Plan(
         grid=blocks // cluster * cluster,
@@ -211,7 +216,7 @@ def plan(config: Config, problem: Problem) -> Plan:
         workspace_bytes=workspace if workspace > first * LINE_BYTES else 0,
         scalars=(*leading, splits, end, each, config["GROUP_M"], work_tiles, *order),
         before=before,
-        after=(_reduce(config, problem, splits),) if splits > 1 and not is_reduced_in_launch(config, problem) else (),
+        after=(_reduce(config, problem, splits),) if by_launch else (),
         maps=_maps(config, problem),
         cluster=cluster,
         verdict_at=verdict,
@@ -220,7 +225,7 @@ def plan(config: Config, problem: Problem) -> Plan:
 
 def _reduce(config: Config, problem: Problem, splits: int) -> Step:
     dtype = (pair for pair in dtype_macros(problem) if not pair[0].startswith("TRANS"))
-    each = partials_bytes(config, problem, 1) // problem.batch
+    each = partials_bytes(config, problem, splits) // (problem.batch * splits)
     return reduce_step(SPLIT_K_REDUCE, problem, splits, each, (*dtype, ("SWAP_AB", str(config["SWAP_AB"]))))
 
 

@@ -319,7 +319,8 @@ def test_few_splits_of_a_tile_with_registers_left_are_added_up_by_its_last_block
         ({"BN": 136}, False),
         ({"BM": 192, "CONSUMERS": 3}, False),
     ):
-        assert is_reduced_in_launch(tile(problem, **{"BN": 48, "SPLIT_K": 4} | others), problem) == joined, others
+        made = tile(problem, **{"BN": 48, "SPLIT_K": 4} | others)
+        assert is_reduced_in_launch(made, problem, made["SPLIT_K"]) == joined, others
     large = Problem(8192, 8192, 1024, dtype="bfloat16")
     assert not split_fits(tile(large, BN=64, SPLIT_K=2), large, 2)  # 16,384 tiles have two counters each
 

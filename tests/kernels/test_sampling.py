@@ -17,9 +17,18 @@ from typing import Any
 
 import pytest
 
+from app.worker.serving import launch_class
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
-from tests.support.kernels.interpretable_samples import FOR_LARGE, expect_interpreted, is_interpreted, small
+from kernels.launch import Launch
+from kernels.problem import Problem
+from tests.support.kernels.devices import H200
+from tests.support.kernels.interpretable_samples import (
+    FOR_LARGE,
+    expect_interpreted,
+    is_interpreted,
+    small,
+)
 from tests.support.kernels.pocl_runner import queue
 from tests.support.kernels.random_samples import (
     DEVICES,
@@ -88,6 +97,38 @@ def test_a_config_at_random_multiplies_as_interpreted(name: str, number: int) ->
     one = small(CATALOGUE[name], number, seed())
     print(f"TEST_SEED={seed()} {one.device.architecture}: {one}")
     expect_interpreted(one)
+
+
+def of_many_splits(kernel: Kernel, rng: Random) -> Launch:
+    """A launch of a long k in many splits, by the smallest of tiles, which are soon interpreted."""
+    parameters = dict(kernel.space.parameters)
+    for side in ("BM", "BN"):
+        parameters[side] = tuple(each for each in parameters[side] if each <= 64)
+    splits = [each for each in parameters["SPLIT_K"] if 8 < each <= 24]
+    while True:
+        space = replace(kernel.space, parameters={**parameters, "SPLIT_K": (rng.choice(splits),)})
+        turned = rng.random() < 0.5, rng.random() < 0.5
+        sizes = rng.randint(65, 200), rng.randint(65, 200), rng.randint(3000, 12000)
+        problem = Problem(*sizes, 1, *rng.choice(kernel.classes), *turned)
+        legal = space.legal(problem, H200) if kernel.supports(problem) else []
+        if legal:
+            least = min(each["BM"] * each["BN"] for each in legal)
+            smallest = [each for each in legal if each["BM"] * each["BN"] == least]
+            return kernel.launch(rng.choice(smallest), problem, H200)
+
+
+@pytest.mark.parametrize("name", [name for name in ALONE if "SPLIT_K" in CATALOGUE[name].space.parameters])
+def test_the_product_that_is_checked_before_serving_is_right_as_interpreted(name: str) -> None:
+    pytest.importorskip("app.devices.cuda")
+    kernel, rng = CATALOGUE[name], Random(f"{seed()} {name}")  # noqa: S311 - configs, not secrets
+    launch = of_many_splits(kernel, rng)
+    print(f"TEST_SEED={seed()}: {launch.config} {launch.problem}")
+    problem = launch_class.sample(launch)
+    checked = kernel.for_problem(launch, problem)
+    assert [step.build.entry for step in checked.after] == [step.build.entry for step in launch.after]
+    expect_interpreted(Sample(checked, H200, ()))
+    few_splits = replace(problem, k=2 * launch.config["BK"] + problem.k % launch.config["BK"])
+    expect_interpreted(Sample(kernel.for_problem(launch, few_splits), H200, ()))
 
 
 @pytest.mark.drawn(2)

@@ -90,14 +90,16 @@ def aligned(problem: Problem) -> tuple[bool, bool, bool]:
 def sample(launch: Launch) -> Problem:
     """A small problem of the launch's class: more than one tile in every direction, the last of them not full.
 
-    A size is a multiple of 16 bytes if the launch's is, and k at least the minimum of emulation. Where a tile has all
-    of k, that is as much as it has room for, or one less if that is not zero, but no more than a few passes take.
+    A size is a multiple of 16 bytes if the launch's is, and k at least the minimum of emulation, with a k tile for each
+    split of the launch: fewer are added up another way. Where a tile has all of k, that is as much as it has room for,
+    or one less if that is not zero, but no more than a few passes take.
     """
     problem = launch.problem
     step = _VECTOR // problem.itemsize
+    tiles = 2, 2, max(2, launch.config.get("SPLIT_K", 1) - 1)
     m, n, k = (
-        2 * launch.config.get(tile, 16) + (step if whole else odd)
-        for tile, whole, odd in zip(("BM", "BN", "BK"), aligned(problem), (3, 5, 7), strict=True)
+        count * launch.config.get(tile, 16) + (step if whole else odd)
+        for count, tile, whole, odd in zip(tiles, ("BM", "BN", "BK"), aligned(problem), (3, 5, 7), strict=True)
     )
     most_k = CATALOGUE[launch.kernel].most_k
     if most_k is not None:
