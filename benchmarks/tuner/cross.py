@@ -27,7 +27,7 @@ from typing import Any
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError
-from app.services.best.lookup import covering
+from app.services.best.kernel_order import covering
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Measured

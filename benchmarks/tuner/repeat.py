@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from app.devices.fleet import Unit, open_fleet
-from app.services.best.lookup import searched
+from app.services.best.kernel_order import searched
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Measured

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from math import inf
 from operator import itemgetter
 from typing import Final
 
@@ -19,6 +18,7 @@ from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.double_tensor.space import ARCHITECTURES
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
+from kernels.residuals import CANDIDATES, ranked
 from kernels.skinny import SKINNY
 from kernels.skinny.cost_model import seconds as skinny_seconds
 from kernels.space import Config
@@ -34,19 +34,25 @@ _UNGROUPED: Final = replace(SPACE, parameters={**SPACE.parameters, "GROUP_M": (1
 
 @lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
-    """The config of the least estimate; the space's first one if the device allows none.
+    """The config of the least corrected estimate; the space's first one if the device allows none."""
+    return next(iter(ranked(DIRECT_DOUBLE, _candidates(problem, device), problem, device)), next(iter(SPACE)))
 
-    Tiles are grouped only where the bound of those that are not lets them win: groups have as much to do or more.
+
+def _candidates(problem: Problem, device: Device) -> list[Config]:
+    """The configs of the least estimates.
+
+    Tiles are grouped only where the bound of those that are not lets them be among these: groups have as much to do or
+    more.
     """
     bounds = [(least_seconds(each, problem, device), each) for each in _UNGROUPED.legal(problem, device)]
-    best = inf, next(iter(SPACE))
+    found = list[tuple[float, Config]]()
     for bound, alone in sorted(bounds, key=itemgetter(0)):
-        if bound > best[0]:
+        if len(found) == CANDIDATES and bound > found[-1][0]:
             break
-        for config in _grouped(alone):
-            if SPACE.refusal(config, problem, device) is None:
-                best = min(best, (seconds(config, problem, device), config), key=itemgetter(0))
-    return best[1]
+        legal = (config for config in _grouped(alone) if SPACE.refusal(config, problem, device) is None)
+        found += [(seconds(config, problem, device), config) for config in legal]
+        found = sorted(found, key=itemgetter(0))[:CANDIDATES]
+    return [config for _, config in found]
 
 
 def _grouped(config: Config) -> list[Config]:

@@ -16,6 +16,7 @@ from kernels.double_tensor.cost_model import seconds as copied_seconds
 from kernels.double_tensor.space import SPLITS
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
+from kernels.residuals import CANDIDATES, ranked
 from kernels.rules import blocks
 from kernels.space import Config
 
@@ -58,14 +59,15 @@ def _default(problem: Problem, device: Device) -> Config:
 
 @lru_cache(1024)
 def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
-    """The legal configs of the least estimates, no two of one tile; before them the frugal one, if it takes long."""
-    found = sorted(
+    """The first of the least estimates, no two of one tile, as corrected; before them the frugal one, if it is long."""
+    least = sorted(
         (min(legal, key=lambda config: seconds(config, problem, device)) for legal in _legal(problem, device)),
         key=lambda config: seconds(config, problem, device),
-    )[:SEEDS]
+    )[:CANDIDATES]
+    found = ranked(DOUBLE_HOPPER, least, problem, device)[:SEEDS]
     frugal = _of_tile(_FRUGAL[problem.trans_a or problem.trans_b], problem, device)
     is_long = bool(found) and seconds(found[0], problem, device) > _LONG
-    return (frugal, *found) if is_long and SPACE.refusal(frugal, problem, device) is None else tuple(found)
+    return (frugal, *found) if is_long and SPACE.refusal(frugal, problem, device) is None else found
 
 
 def _legal(problem: Problem, device: Device) -> Iterator[list[Config]]:

@@ -15,6 +15,7 @@ from kernels.double_tensor.space import ARCHITECTURES, SPACE, SPLITS, STREAMED_T
 from kernels.kernel import Kernel, Sizes
 from kernels.packing import ragged
 from kernels.problem import Problem
+from kernels.residuals import CANDIDATES, ranked
 from kernels.rules import blocks
 from kernels.space import Config
 from kernels.split_k import CLUSTERS
@@ -53,14 +54,14 @@ _TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", 
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The config of the least estimate; the space's first one if the device allows none of those."""
+    """The config of the least corrected estimate; the space's first one if the device allows none of those."""
     found = _fastest(problem, device)
     return found[0] if found else SPACE.first_legal(problem, device)
 
 
 @lru_cache(1024)
 def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
-    """The legal configs of the least estimates, no two of one tile."""
+    """Of the legal configs of the least estimates, no two of one tile, the first ones when corrected."""
     tiles = _SHALLOW_TILES if device.architecture == "sm_80" else _TILES
     shapes = [shape for tile in tiles for shape in _ways(dict(zip(_TILE_NAMES, tile, strict=True)), problem, device)]
     fastest = list[tuple[float, Config]]()
@@ -71,7 +72,9 @@ def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
             if legal:
                 best = min(legal, key=lambda choice: seconds(choice, problem, device))
                 fastest.append((seconds(best, problem, device), best))
-    return tuple(_staged(config, problem, device) for _, config in sorted(fastest, key=itemgetter(0))[:SEEDS])
+    least = [config for _, config in sorted(fastest, key=itemgetter(0))[:CANDIDATES]]
+    first = ranked(DOUBLE_TENSOR, least, problem, device)[:SEEDS]
+    return tuple(_staged(config, problem, device) for config in first)
 
 
 def _is_large(shape: Mapping[str, int], problem: Problem, device: Device) -> bool:

@@ -27,6 +27,7 @@ from kernels.hopper.space import (
 )
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
+from kernels.residuals import CANDIDATES, ranked
 from kernels.space import Config
 from kernels.split_k import k_tiles
 from kernels.tensor_core import TENSOR_CORE
@@ -57,16 +58,17 @@ _SHARES: Final = (*((splits, 1) for splits in SPLITS), *((1, parts) for parts in
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The config of the least estimate."""
-    found = _fastest(problem, device, 1)
+    """The config of the least corrected estimate; the space's first one if the device allows none."""
+    found = _seeds(problem, device)
     return found[0] if found else SPACE.first_legal(problem, device)
 
 
-def _seeds(problem: Problem, device: Device) -> tuple[Config, ...]:
-    return _fastest(problem, device, SEEDS)
-
-
 @lru_cache(1024)
+def _seeds(problem: Problem, device: Device) -> tuple[Config, ...]:
+    """Of the configs of the least estimates the first ones when corrected."""
+    return ranked(HOPPER, _fastest(problem, device, CANDIDATES), problem, device)[:SEEDS]
+
+
 def _fastest(problem: Problem, device: Device, count: int) -> tuple[Config, ...]:
     """The configs of the least estimates, no two of one tile; those whose lower bound is above these are skipped."""
     bounds = [(least_seconds(config, problem, device), config) for config in _ways(problem, device)]

@@ -15,6 +15,7 @@ from kernels.pipelined.space import SPACE, STAGED_TILE, is_ragged
 from kernels.problem import Problem
 from kernels.register_tiled import untuned_seconds as register_tiled_seconds
 from kernels.register_tiled.space import SPLITS
+from kernels.residuals import CANDIDATES, ranked
 from kernels.space import Config
 from kernels.split_k import CLUSTERS, cluster_divides, cluster_exists
 from kernels.stream_k import SMS
@@ -116,17 +117,18 @@ UNLIKE: Final = (*_NAMES, "STREAM_K_SMS", "CLUSTER_K", "PACK_MN", "K_MAJOR", "SP
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The config of the least estimate; the space's first one if the device allows none of those."""
+    """The config of the least corrected estimate; the space's first one if the device allows none of those."""
     found = _fastest(problem, device)
     return found[0] if found else SPACE.first_legal(problem, device)
 
 
 @lru_cache(1024)
 def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
-    """The legal configs of the least estimates, no two of one tile."""
+    """Of the legal configs of the least estimates, no two of one tile, the first ones when corrected."""
     ways = [SPACE.config(each) for tile in _TILES for each in _ways(tile, problem, device)]
     ordered = sorted(ways, key=lambda each: round(ALIKE * log2(seconds(each, problem, device))))
-    return SPACE.first_unlike(ordered, UNLIKE, SEEDS, problem, device)
+    candidates = SPACE.first_unlike(ordered, UNLIKE, CANDIDATES, problem, device)
+    return ranked(PIPELINED, candidates, problem, device)[:SEEDS]
 
 
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:

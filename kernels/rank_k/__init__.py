@@ -21,6 +21,7 @@ from kernels.rank_k.cost_model import seconds
 from kernels.rank_k.plan import plan
 from kernels.rank_k.space import DEPTHS, SPACE, widest_run
 from kernels.register_tiled import untuned_seconds as register_tiled_seconds
+from kernels.residuals import ranked
 from kernels.rules import FLOAT_BYTES, VECTOR_BYTES, depth, real_bytes
 from kernels.space import Config
 from kernels.tall import TALL
@@ -67,9 +68,11 @@ _LARGEST: Final = 64 * 128
 
 @lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
-    """Of what defaults are chosen from, the legal config of the least seconds."""
+    """Of what defaults are chosen from, the legal config of the least corrected estimate."""
     legal = [each for each in _configs(problem) if SPACE.refusal(each, problem, device) is None]
-    return min(legal, key=lambda each: seconds(each, problem, device)) if legal else SPACE.first_legal(problem, device)
+    least = sorted(legal, key=lambda each: seconds(each, problem, device))
+    found = ranked(RANK_K, least, problem, device)
+    return found[0] if found else SPACE.first_legal(problem, device)
 
 
 def _configs(problem: Problem) -> list[Config]:

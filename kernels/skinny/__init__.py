@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from heapq import nsmallest
 from itertools import product
 from typing import Final
 
@@ -14,6 +15,7 @@ from kernels.pipelined import PIPELINED
 from kernels.pipelined import untuned_seconds as pipelined_seconds
 from kernels.problem import Problem
 from kernels.register_tiled import untuned_seconds as register_tiled_seconds
+from kernels.residuals import CANDIDATES, ranked
 from kernels.rules import covering_tile
 from kernels.skinny.cost_model import seconds
 from kernels.skinny.plan import SHORT_SIDES, has_ring, plan, vector
@@ -49,12 +51,12 @@ def _choices(problem: Problem) -> Iterator[dict[str, tuple[int, ...]]]:
 
 @lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
-    """The candidate of the least seconds; else the space's first legal config, or its first, which `launch` refuses."""
+    """The candidate of the least corrected estimate; else the space's first legal config, or its first."""
     parts = (replace(SPACE, parameters=choice) for choice in _choices(problem))
-    candidates = [each for part in parts for each in part.legal(problem, device)]
-    if candidates:
-        return min(candidates, key=lambda each: seconds(each, problem, device))
-    return SPACE.first_legal(problem, device)
+    legal = (each for part in parts for each in part.legal(problem, device))
+    least = nsmallest(CANDIDATES, legal, key=lambda each: seconds(each, problem, device))
+    found = ranked(SKINNY, least, problem, device)
+    return found[0] if found else SPACE.first_legal(problem, device)
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:

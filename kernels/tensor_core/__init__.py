@@ -13,6 +13,7 @@ from kernels.fp32_emulation import FILES, LEAST_K
 from kernels.kernel import Kernel, Sizes
 from kernels.packing import PACK_K_MAJOR, ragged
 from kernels.problem import Problem
+from kernels.residuals import CANDIDATES, ranked
 from kernels.rules import blocks
 from kernels.space import Config, Rule
 from kernels.split_k import CLUSTERS, k_tiles
@@ -130,20 +131,21 @@ UNLIKE: Final = (*_TILE_NAMES, "BK", "PACK_K", "REALIGN", "SPLIT_K", "CLUSTER_K"
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The config of the least estimate; the space's first one if the device allows none of those."""
+    """The config of the least corrected estimate; the space's first one if the device allows none of those."""
     found = _fastest(problem, device)
     return found[0] if found else SPACE.first_legal(problem, device)
 
 
 @lru_cache(1024)
 def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
-    """The legal configs of the least estimates, no two of one tile."""
+    """Of the legal configs of the least estimates, no two of one tile, the first ones when corrected."""
     tiles = _EMULATED_TILES if emulated(problem) else _TILES
     ways = [SPACE.config(each) for tile in tiles for each in _ways(tile, problem, device)]
     fastest = nsmallest(BOUNDED, ways, key=lambda each: seconds(each, problem, device))
     bounded = [one for each in fastest for one in _bounded(each, problem, device)]
     ordered = sorted([*fastest, *bounded], key=lambda each: _order(each, problem, device))
-    return SPACE.first_unlike(ordered, UNLIKE, SEEDS, problem, device)
+    candidates = SPACE.first_unlike(ordered, UNLIKE, CANDIDATES, problem, device)
+    return ranked(TENSOR_CORE, candidates, problem, device)[:SEEDS]
 
 
 def _order(config: Config, problem: Problem, device: Device) -> tuple[float, int]:

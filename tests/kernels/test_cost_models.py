@@ -1,4 +1,4 @@
-"""What the kernels' own models estimate beside 52,461 times of an H200, which are in tests/data; and their fit."""
+"""What the kernels' own models estimate beside 67,632 times of an H200, which are in tests/data; and their fit."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from benchmarks.kernels.fit import Model, fitted
 from benchmarks.kernels.trials import KEPT, Times, read_trials
 from kernels import CATALOGUE
 from kernels.problem import Problem
+from kernels.residuals import corrected_seconds, residuals
 from kernels.space import Config
 from tests.support.kernels.devices import H200
 from tests.support.kernels.random_samples import seed
@@ -27,7 +28,7 @@ ROOT: Final = Path(__file__).parent.parent.parent
 ENOUGH: Final = 8  # configs of a problem among which a pick says something
 # The most that the pick takes of the fastest config's time, in the geometric mean; and the estimates' median error.
 BOUNDS: Final = {
-    "tensor_core": (1.06, 0.1),
+    "tensor_core": (1.065, 0.1),
     "register_tiled": (1.06, 0.15),
     "pipelined": (1.06, 0.15),
     "double_tensor": (1.09, 0.1),
@@ -36,7 +37,7 @@ BOUNDS: Final = {
     "direct_tensor": (1.05, 0.1),
     "direct_double": (1.06, 0.1),
     "hopper": (1.05, 0.15),
-    "gemv": (1.04, 0.1),
+    "gemv": (1.045, 0.1),
     "skinny": (1.08, 0.15),
 }
 
@@ -53,7 +54,7 @@ def estimate(name: str, config: Config, problem: Problem) -> float:
 
 
 def test_there_are_as_many_times_as_the_models_say() -> None:
-    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 52461
+    assert sum(len(found) for kernel in times().values() for found in kernel.values()) == 67632
 
 
 @pytest.mark.parametrize("name", BOUNDS)
@@ -77,7 +78,7 @@ def test_estimates_are_near_the_times(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in BOUNDS if CATALOGUE[name].seeds])
-def test_a_search_begins_with_legal_configs_of_ascending_estimates(name: str) -> None:
+def test_a_search_begins_with_legal_configs_of_ascending_corrected_estimates(name: str) -> None:
     kernel = CATALOGUE[name]
     assert kernel.seeds is not None
     print(f"TEST_SEED={seed()}")
@@ -87,9 +88,11 @@ def test_a_search_begins_with_legal_configs_of_ascending_estimates(name: str) ->
         seeds = kernel.seeds(problem, H200)
         assert all(kernel.space.refusal(config, problem, H200) is None for config in seeds), problem.key
         assert not seeds or seeds[0] == kernel.default(problem, H200), problem.key
-        found = [estimate(name, config, problem) for config in seeds]
+        found = [corrected_seconds(kernel, config, problem, H200) for config in seeds]
         assert isfinite(fsum(found)), problem.key
-        assert all(later >= 0.97 * earlier for earlier, later in pairwise(found)), problem.key
+        learnt = residuals(kernel, problem, H200)
+        first = learnt.first(problem) if learnt else 0.97
+        assert all(later >= first * earlier for earlier, later in pairwise(found)), problem.key
 
 
 def test_a_fit_finds_the_constants_by_which_times_were_made() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.services.best.lookup import untuned
+from app.services.best.kernel_order import untuned
 from kernels.device import Device
 from kernels.double_hopper import DOUBLE_HOPPER, least_seconds, untuned_seconds
 from kernels.double_hopper.plan import MOST_REGISTERS, register_limit, registers, shared_bytes, threads

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.services.best.lookup import untuned
+from app.services.best.kernel_order import untuned
 from kernels.device import Device
 from kernels.gemv import GEMV
 from kernels.gemv.plan import SHORT_SIDES, loads_short, registers, shared_bytes, step, threads, warps_of_k
@@ -116,10 +116,11 @@ def test_untuned_it_is_taken_where_c_is_thinnest_or_little_is_read(problem: Prob
 
 @pytest.mark.parametrize("problem", [FLAT, ACROSS, Problem(105, 1, 545, trans_b=True), Problem(1, 9, 12911)])
 def test_the_default_has_the_least_seconds_and_enough_threads(problem: Problem) -> None:
-    config, seconds = GEMV.default(problem, H200), GEMV.seconds
+    card = replace(H200, architecture="sm_100")  # whose estimates nothing corrects
+    config, seconds = GEMV.default(problem, card), GEMV.seconds
     assert seconds is not None
-    assert seconds(config, problem, H200) == min(seconds(one, problem, H200) for one in SPACE.legal(problem, H200))
-    launch = GEMV.launch(config, problem, H200)
+    assert seconds(config, problem, card) == min(seconds(one, problem, card) for one in SPACE.legal(problem, card))
+    launch = GEMV.launch(config, problem, card)
     assert launch.grid * launch.threads >= min(132 * 128, problem.n * problem.m * 64)
 
 

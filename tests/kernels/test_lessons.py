@@ -16,7 +16,7 @@ import pytest
 
 from app.devices.backend import Backend, Operands
 from app.dtypes import numpy_dtype
-from app.services.best.lookup import covering, untuned
+from app.services.best.kernel_order import covering, untuned
 from app.services.best.transfer_records import launch_of
 from app.services.charts.lessons import tile_choices
 from app.services.tuning.request import TuneSpec, kernels_to_search

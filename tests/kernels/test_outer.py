@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.services.best.lookup import untuned
+from app.services.best.kernel_order import untuned
 from app.worker.serving.launch_class import sample
 from kernels.outer import OUTER
 from kernels.outer.plan import blocks

@@ -15,7 +15,8 @@ import pytest
 
 from app.errors import NotTuned, UnknownDevice, Unsupported
 from app.services.best import lookup, transfer_records
-from app.services.best.lookup import BestConfigs, covering, distance, searched, untuned
+from app.services.best.kernel_order import covering, searched, untuned
+from app.services.best.lookup import BestConfigs, distance
 from app.services.jobs.service import new_job
 from app.services.service import Service
 from app.services.tuning.request import TuneSpec, kernels_to_search
@@ -397,7 +398,7 @@ def test_an_untuned_problem_is_answered_by_the_kernel_that_suits_a_processor(
 def test_kernel_without_a_legal_default_is_passed_over(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     tiled = CATALOGUE["tiled"]
     closed = replace(tiled, space=replace(tiled.space, rules={"never": lambda *_: False}, reads={}))
-    monkeypatch.setattr("app.services.best.lookup.CATALOGUE", {**CATALOGUE, "tiled": closed})
+    monkeypatch.setattr("app.services.best.kernel_order.CATALOGUE", {**CATALOGUE, "tiled": closed})
     answer = BestConfigs(service.fleet).answer(Problem(5, 300, 900))
     assert (answer.match, answer.kernel) == ("default", "skinny")
 
@@ -439,7 +440,10 @@ def test_the_highest_kernel_for_a_square_is_the_architectures(architecture: str,
         ((48, 48, 64), "register_tiled"),
     ],
 )
-def test_kernel_that_leaves_a_gpu_idle_is_passed_over_untuned(sizes: tuple[int, int, int], first: str) -> None:
+def test_kernel_that_leaves_a_gpu_idle_is_passed_over_untuned(
+    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int, int], first: str
+) -> None:
+    monkeypatch.setattr("kernels.residuals._tables", dict)  # by the rules alone
     ladder = list(untuned(Problem(*sizes), H200))
     assert ladder[0].name == first
     assert {kernel.name for kernel in ladder} == {kernel.name for kernel in covering(Problem(*sizes), H200)}

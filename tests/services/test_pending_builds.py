@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.devices.fleet import Unit
-from app.services.best.lookup import default_launch
+from app.services.best.kernel_order import default_launch
 from app.services.matmul.device_queue import PendingBuilds
 from app.services.matmul.service import MatmulService
 from app.services.service import Service

@@ -43,7 +43,7 @@ def fleet(binaries: Path) -> Iterator[Fleet]:
 def short_ladder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave two kernels to serve: tiled first, and naive where that may not."""
     two = {name: CATALOGUE[name] for name in ("naive", "tiled")}
-    for module in ("best.lookup", "matmul.kernel_choice"):
+    for module in ("best.kernel_order", "matmul.kernel_choice"):
         monkeypatch.setattr(f"app.services.{module}.CATALOGUE", two)
 
 

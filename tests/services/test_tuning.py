@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import Invalid, NotTuned, UnknownDevice, UnknownJob, UnknownKernel, Unsupported
 from app.main import opened
-from app.services.best.lookup import untuned
+from app.services.best.kernel_order import untuned
 from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
 from app.services.service import Service

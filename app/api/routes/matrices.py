@@ -31,7 +31,7 @@ from app.api.responses import Answer, reply
 from app.api.schemas import MatricesQuery, MatrixQuery, Nothing
 from app.api.state import service_of, threads_of
 from app.dtypes import Array, numpy_dtype
-from app.services.best.lookup import covering
+from app.services.best.kernel_order import covering
 from app.services.matmul.resident_matrices import NAME, PendingMatrix, ResidentMatrix, check_name
 from app.services.principal import Principal
 from app.services.service import Service

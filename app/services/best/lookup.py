@@ -10,6 +10,7 @@ from typing import Final, Protocol, Self
 
 from app.errors import NotTuned, Unsupported
 from app.services.best.answer import Baseline, BestAnswer, accuracy_of, baselines_of, gflops, stored, timing_of
+from app.services.best.kernel_order import default_launch, unemulated, untuned
 from app.services.best.known_devices import KnownDevices
 from app.services.best.transfer_records import (
     ReadCrossed,
@@ -23,7 +24,6 @@ from app.store.database import Database
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import BestRepository
 from app.tuning.transfer import TransferChoice, TransferEstimate, Transferred, beats, distance
-from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.launch import Launch
@@ -36,8 +36,6 @@ __all__ = [
     "BestConfigs",
     "accuracy_of",
     "baselines_of",
-    "covering",
-    "default_launch",
     "distance",
     "gflops",
     "is_current",
@@ -336,57 +334,6 @@ class BestConfigs:
         """The launch of a stored config on a problem, or None where it is illegal there or not to be served."""
         launch = launch_of(trial.kernel, trial.config, problem, device)
         return launch if launch and self._serves(device, launch.kernel, launch.config, problem) else None
-
-
-def covering(problem: Problem, device: Device) -> list[Kernel]:
-    """The kernels that compute such a problem on such a device, in ladder order; raises Unsupported for none."""
-    kernels = [kernel for kernel in CATALOGUE.values() if kernel.covers(problem, device)]
-    if not kernels:
-        raise Unsupported(f"no kernel computes {problem.dtype} ({problem.precision}) on {device.id}")
-    return kernels
-
-
-def untuned(problem: Problem, device: Device) -> Iterator[Kernel]:
-    """The kernels that compute a problem, the one to take untuned first: the highest rung of those that lead there.
-
-    A rung is asked when its turn comes: to choose it, some compare estimates. Raises Unsupported for none.
-    """
-    others = []
-    for kernel in reversed(covering(problem, device)):
-        if kernel.preferred_untuned(problem, device):
-            yield kernel
-        else:
-            others.append(kernel)
-    yield from others
-
-
-def searched(problem: Problem, device: Device) -> list[Kernel]:
-    """The kernels that compute a problem, as a tune takes them: in ladder order, but the untuned choice's the last.
-
-    Raises Unsupported for none.
-    """
-    first = next(untuned(problem, device))
-    return [*(kernel for kernel in covering(problem, device) if kernel is not first), first]
-
-
-def unemulated(problem: Problem, device: Device) -> str | None:
-    """Why a problem that is to be emulated is computed strictly from the start on a device; None where it is not."""
-    kernels = CATALOGUE.values()
-    if problem.precision != "emulated" or any(kernel.covers(problem, device) for kernel in kernels):
-        return None
-    if (problem.dtype, problem.precision) not in {one for kernel in kernels for one in kernel.classes}:
-        return f"no kernel emulates {problem.dtype}"
-    able = [kernel for kernel in kernels if kernel.class_refusal(problem, device) is None]
-    reasons = (f"{kernel.name} does not emulate it: {kernel.refusal(problem, device)}" for kernel in able)
-    return "; ".join(reasons) or f"no kernel emulates {problem.dtype} on {device.id}"
-
-
-def default_launch(kernel: Kernel, problem: Problem, device: Device) -> Launch:
-    """The launch of a kernel's untuned choice; raises Unsupported where its space refuses even that."""
-    try:
-        return kernel.launch(kernel.default(problem, device), problem, device)
-    except ValueError as refusal:
-        raise Unsupported(f"{kernel.name} cannot run {problem} on {device.id}: {refusal}") from refusal
 
 
 def _foretold(answer: BestAnswer, told: TransferEstimate) -> BestAnswer:

@@ -15,7 +15,8 @@ from app.exports.recipe import recipe_of
 from app.exports.targets import TARGETS, NotExported, exported, refusal
 from app.exports.winner import ExportBinary, Winner
 from app.services.best.answer import BestAnswer
-from app.services.best.lookup import BestConfigs, untuned
+from app.services.best.kernel_order import untuned
+from app.services.best.lookup import BestConfigs
 from app.services.exports.architectures import device_of
 from app.services.exports.disassembler import disassembled
 from app.tuning.measure.racing import policy_of

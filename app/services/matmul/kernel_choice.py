@@ -24,7 +24,8 @@ from app.errors import (
     WrongResult,
 )
 from app.services.best.answer import BestAnswer
-from app.services.best.lookup import BestConfigs, covering, default_launch
+from app.services.best.kernel_order import covering, default_launch
+from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
 from app.services.matmul.buffers import OperandBuffers, Product

@@ -20,7 +20,8 @@ from typing import Final, Literal
 
 from app.devices.fleet import Unit
 from app.errors import ChildDied, DeviceError, Invalid, Unsupported
-from app.services.best.lookup import BestConfigs, covering, unemulated
+from app.services.best.kernel_order import covering, unemulated
+from app.services.best.lookup import BestConfigs
 from app.services.matmul.buffers import OperandBuffers, Product, ProductPlan, Tile
 from app.services.matmul.tiles.memory import DeviceMemory
 from app.services.matmul.tiles.walk import TileWalk

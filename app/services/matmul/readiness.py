@@ -19,7 +19,8 @@ from app.devices.fleet import Fleet, Unit
 from app.devices.lease import Priority
 from app.devices.process import DeviceWorker
 from app.errors import ChildDied, Closing, DeviceError, TilewiseError, Unsupported
-from app.services.best.lookup import BestConfigs, covering, default_launch
+from app.services.best.kernel_order import covering, default_launch
+from app.services.best.lookup import BestConfigs
 from app.services.best.quarantine import Quarantine, QuarantinedConfig
 from app.services.matmul.device_queue import BuildDeadlines
 from app.services.matmul.kernel_choice import ServingFailures

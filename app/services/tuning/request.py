@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.devices.fleet import Fleet, Unit
 from app.errors import Invalid, TooLarge, UnknownKernel, Unsupported
-from app.services.best.lookup import searched
+from app.services.best.kernel_order import searched
 from app.services.principal import Principal
 from app.tuning.budget import Budget
 from app.tuning.search.strategy import STRATEGIES

@@ -37,7 +37,7 @@ from typing import Any, Final
 from app.devices.fleet import Unit, open_fleet
 from app.devices.process import CallLimit
 from app.errors import DeviceError, Unsupported
-from app.services.best.lookup import default_launch, searched, untuned
+from app.services.best.kernel_order import default_launch, searched, untuned
 from app.services.tuning.forecast import TrialForecasts
 from app.services.tuning.progress import LATE
 from app.services.tuning.search_workers import SearchWorkers, search_processes

@@ -31,7 +31,7 @@ from typing import Any
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError, Unsupported
-from app.services.best.lookup import searched, untuned
+from app.services.best.kernel_order import searched, untuned
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport

@@ -17,7 +17,7 @@ from typing import Final
 
 from app.devices.fleet import Fleet
 from app.errors import TooLarge
-from app.services.best.lookup import covering, unemulated
+from app.services.best.kernel_order import covering, unemulated
 from app.services.matmul.buffers import Tile
 from app.services.matmul.kernel_choice import strictly
 from app.services.matmul.tiles.corner import corner_walks

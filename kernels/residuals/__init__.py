@@ -1,0 +1,132 @@
+"""What kernels' cost models miss, learnt from times: regression trees, whose sum corrects an estimate's logarithm.
+
+Stochastic gradient boosting (J. Friedman, "Stochastic gradient boosting", Computational Statistics & Data Analysis 38,
+2002) fits them to the logarithms of what configs of drawn problems took on an H200 over the models' estimates:
+benchmarks.kernels.residuals makes sm_90.json.gz. They say nothing of other architectures, of classes of problems that
+were not drawn, and of problems with more operations: there the model's estimate stands.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from math import exp, gcd, log2
+from typing import Any, Final, TypeAlias, TypeVar
+
+from kernels.device import Device
+from kernels.features import features, predicted
+from kernels.kernel import Kernel
+from kernels.problem import PRECISIONS, Problem
+from kernels.space import Config
+
+ARCHITECTURE: Final = "sm_90"
+FILE: Final = f"residuals/{ARCHITECTURE}.json.gz"
+# Of a model's least estimates, those among which the corrected ones choose: of others too few times are known.
+CANDIDATES: Final = 24
+# What counts for a choice by models and rules beside corrected estimates, whose error is larger than this; of the
+# largest problems few times are known.
+FIRST: Final = 0.97
+FIRST_OF_LARGE: Final = 0.9
+ALIGNED: Final = 64  # bytes: rows that are multiples of more are read no faster
+
+Choice = TypeVar("Choice")
+# A leaf, or a feature's number, a threshold, and the trees of rows at or below it and above.
+Tree: TypeAlias = float | list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """Of one kernel: the trees, and the classes of problems that they were fitted to.
+
+    None of these had more operations than `most_flops`, and nine in ten no more than `large_flops`.
+    """
+
+    classes: frozenset[tuple[str, str]]
+    most_flops: int
+    large_flops: int
+    bias: float
+    trees: tuple[Tree, ...]
+
+    def knows(self, problem: Problem) -> bool:
+        """Whether the problem is among such as the trees were fitted to."""
+        return (problem.dtype, problem.precision) in self.classes and problem.flops <= self.most_flops
+
+    def first(self, problem: Problem) -> float:
+        """What a choice by models and rules counts of its corrected estimate."""
+        return FIRST if problem.flops <= self.large_flops else FIRST_OF_LARGE
+
+    def sum(self, row: tuple[float, ...]) -> float:
+        """The logarithm of the time over the estimate, of a config's row of features."""
+        return self.bias + sum(_leaf(tree, row) for tree in self.trees)
+
+
+def _leaf(tree: Tree, row: tuple[float, ...]) -> float:
+    while isinstance(tree, list):
+        feature, threshold, below, above = tree
+        tree = below if row[feature] <= threshold else above
+    return tree
+
+
+@cache
+def _tables() -> Mapping[str, Residuals]:
+    """By kernel."""
+    content: dict[str, Any] = json.loads(gzip.decompress(files("kernels").joinpath(FILE).read_bytes()))
+    return {
+        name: Residuals(**one | {"classes": frozenset(map(tuple, one["classes"])), "trees": tuple(one["trees"])})
+        for name, one in content["kernels"].items()
+    }
+
+
+def residuals(kernel: Kernel, problem: Problem, device: Device) -> Residuals | None:
+    """What was learnt of the kernel on such problems and devices; None for nothing."""
+    if device.architecture != ARCHITECTURE:
+        return None
+    table = _tables().get(kernel.name)
+    return table if table is not None and table.knows(problem) else None
+
+
+def row(kernel: Kernel, config: Config, problem: Problem, device: Device) -> tuple[float, ...]:
+    """What trees read of a legal config: a search's features, the estimate's logarithm first, and its problem's own."""
+    return (*features(kernel, config, problem, device), *_problem(problem))
+
+
+def _problem(problem: Problem) -> tuple[float, ...]:
+    row_a = problem.m if problem.trans_a else problem.k
+    row_b = problem.k if problem.trans_b else problem.n
+    return (
+        *(log2(size) for size in (problem.m, problem.n, problem.k, problem.batch)),
+        problem.itemsize,
+        problem.dtype == "bfloat16",
+        PRECISIONS.index(problem.precision),
+        problem.trans_a,
+        problem.trans_b,
+        *(log2(gcd(size * problem.itemsize, ALIGNED)) for size in (row_a, row_b, problem.n)),
+    )
+
+
+def corrected_seconds(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
+    """Seconds of a legal config's launch: the estimate of the kernel's model, times what that misses."""
+    learnt = residuals(kernel, problem, device)
+    if learnt is None:
+        return float(2 ** predicted(kernel, config, problem, device))
+    figures = row(kernel, config, problem, device)
+    return float(2 ** figures[0] * exp(learnt.sum(figures)))
+
+
+def ranked(kernel: Kernel, candidates: Sequence[Config], problem: Problem, device: Device) -> tuple[Config, ...]:
+    """A model's candidates by their corrected estimates, of which its first one's counts less than it is."""
+    learnt = residuals(kernel, problem, device)
+    if learnt is None:
+        return tuple(candidates)
+    corrected = [corrected_seconds(kernel, config, problem, device) for config in candidates]
+    return tuple(by_corrected(candidates, corrected, learnt.first(problem)))
+
+
+def by_corrected(choices: Sequence[Choice], corrected: Sequence[float], first: float) -> list[Choice]:
+    """Choices, the best one by models and rules first, by corrected estimates, of which that one's counts `first`."""
+    counted = [first * seconds if number == 0 else seconds for number, seconds in enumerate(corrected)]
+    return [choices[number] for number in sorted(range(len(choices)), key=counted.__getitem__)]
