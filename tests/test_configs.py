@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kernels import configs
+from app.services.best.kernel_order import untuned
+from benchmarks.kernels import choices, configs
 from benchmarks.kernels.trials import read_trials
+from kernels import CATALOGUE
 from kernels.problem import Problem
+from kernels.residuals import corrected_seconds
+from kernels.space import Config
+from tests.support.kernels.devices import H200
 
 KEY = "float32/strict/nn/1x96x80x64"
 
@@ -41,3 +46,23 @@ def test_given_configs_are_timed_in_turn(
     assert [dict(config) for config in times] == [small]
     assert all(took > 0 for took in times.values())
     assert "of the vendor's" in capsys.readouterr().out
+
+
+def test_choices_are_what_is_taken_untuned_and_the_best_by_corrected_estimates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tmp_path / "plan.json"
+    rows = ["--rows", "thin k", "any, float64"]
+    monkeypatch.setattr(sys, "argv", ["choices", str(plan), "--each", "2", "--best", "4", "--seed", "5", *rows])
+    choices.main()
+    found = json.loads(plan.read_text())
+    assert [Problem.of_key(key) for key, _ in found] == choices.problems(5, rows[1:], 2)
+    for key, chosen in found:
+        problem = Problem.of_key(key)
+        launches = [(CATALOGUE[name], Config.of(config)) for name, config in chosen]
+        assert all(kernel.space.refusal(config, problem, H200) is None for kernel, config in launches)
+        first = next(untuned(problem, H200))
+        assert launches[0] == (first, first.default(problem, H200))
+        told = [corrected_seconds(kernel, config, problem, H200) for kernel, config in launches]
+        assert told[1:] == sorted(told[1:])
+        assert 2 <= len(chosen) <= 5

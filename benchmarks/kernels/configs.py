@@ -7,8 +7,9 @@ PLAN is JSON: [[problem key, [[kernel, config], ...]], ...], where null is the k
 its library. Launches are timed as a tune times them: on operands that no cache has, short ones by the mean of a graph,
 others between two events; those that go on for seconds by events alone. Rules of spaces do not count: what they refuse
 can be timed, too. A config's product is compared with float64's before, on a small problem. OUT has a line for each
-problem, as `--trials` of benchmarks.kernels.drawn writes them: `benchmarks.kernels.fit` reads it. Nothing is begun once
-`--until` seconds are over. What is compiled stays in `--cache`, if that is given.
+problem, as `--trials` of benchmarks.kernels.drawn writes them: `benchmarks.kernels.fit` reads it. While a problem's
+configs are timed, the next one's are compiled. Nothing is begun once `--until` seconds are over. What is compiled stays
+in `--cache`, if that is given.
 """
 
 from __future__ import annotations
@@ -62,12 +63,18 @@ def main() -> None:
     parser.add_argument("--cache", type=Path)
     options = parser.parse_args()
     began, plan = perf_counter(), json.loads(options.plan.read_text(encoding="utf-8"))
-    with TemporaryDirectory() as fresh, options.out.open("w", encoding="utf-8") as out:
+    with (
+        TemporaryDirectory() as fresh,
+        options.out.open("w", encoding="utf-8") as out,
+        ThreadPoolExecutor(1) as ahead,
+    ):
         cache = options.cache or Path(fresh)
         held = WorkerContext(opened(options.device, cache), memoryview(b""))
-        for key, configs in plan:
+        for place, (key, configs) in enumerate(plan):
             if perf_counter() - began > options.until:
                 break
+            for next_key, following in plan[place + 1 : place + 2]:
+                ahead.submit(built, held, next_key, following, cache)
             found = timed(held, Problem.of_key(key), configs, cache, options)
             out.write(json.dumps({"problem": key, "measured": found}) + "\n")
             out.flush()
@@ -81,8 +88,7 @@ def timed(
     backend, policy = held.backend, EVENTS if options.sustained else policy_of(problem, held.backend.device)
     sets = rotating(backend, problem, drawn(problem, problem.a_bytes), drawn(problem, problem.b_bytes))
     rotation = OperandRotation(sets)  # of all, since what one has used is in a cache for the next
-    launches = [(name, None if name == VENDOR else launch(name, config, problem, held)) for name, config in configs]
-    compile_ahead([each for _, each in launches if each is not None], backend, cache)
+    launches = built(held, problem.key, configs, cache)
     chosen = [each for name, one in launches if (each := prepared(held, problem, name, one)) is not None]
     takes = [each.taking(cast("WorkerLink", Alone()), rotation, policy) for each in chosen]
     took: list[list[float]] = [[] for _ in chosen]
@@ -95,6 +101,14 @@ def timed(
         (each.kernel, dict(each.config) if each.kernel != VENDOR else None, 1e3 * typical(seconds))
         for each, seconds in zip(chosen, took, strict=True)
     ]
+
+
+def built(held: WorkerContext, key: str, configs: Sequence[Any], cache: Path) -> list[tuple[str, Launch | None]]:
+    """The kernels and launches of a problem's configs, compiled; the vendor has no launch."""
+    problem = Problem.of_key(key)
+    launches = [(name, None if name == VENDOR else launch(name, config, problem, held)) for name, config in configs]
+    compile_ahead([each for _, each in launches if each is not None], held.backend, cache)
+    return launches
 
 
 def drawn(problem: Problem, nbytes: int) -> Array:
