@@ -30,7 +30,7 @@ from benchmarks.kernels.drawn.__main__ import TEACHING
 from benchmarks.kernels.drawn.shapes import BY_NAME, ROWS, drawn, elements
 from kernels.kernel import Kernel
 from kernels.problem import Problem
-from kernels.residuals import CANDIDATES, corrected_seconds, ranked, residuals
+from kernels.residuals import corrected_seconds, least, residuals
 from kernels.space import Config
 from tests.support.kernels.devices import H200
 
@@ -60,10 +60,8 @@ def candidates(kernel: Kernel, problem: Problem) -> Sequence[Config]:
     """A kernel's legal configs of the least estimates, as corrected; its default alone where it has no model."""
     if kernel.seeds is not None:
         return kernel.seeds(problem, H200)
-    model = kernel.seconds
-    if model is not None:
-        least = nsmallest(CANDIDATES, kernel.space.legal(problem, H200), key=lambda each: model(each, problem, H200))
-        return ranked(kernel, least, problem, H200)
+    if kernel.seconds is not None:
+        return least(kernel, kernel.space.legal(problem, H200), problem, H200)
     default = kernel.default(problem, H200)
     return () if kernel.space.refusal(default, problem, H200) else (default,)
 

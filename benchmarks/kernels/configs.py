@@ -74,7 +74,7 @@ def main() -> None:
             if perf_counter() - began > options.until:
                 break
             for next_key, following in plan[place + 1 : place + 2]:
-                ahead.submit(built, held, next_key, following, cache)
+                ahead.submit(built, held, Problem.of_key(next_key), following, cache)
             found = timed(held, Problem.of_key(key), configs, cache, options)
             out.write(json.dumps({"problem": key, "measured": found}) + "\n")
             out.flush()
@@ -88,7 +88,7 @@ def timed(
     backend, policy = held.backend, EVENTS if options.sustained else policy_of(problem, held.backend.device)
     sets = rotating(backend, problem, drawn(problem, problem.a_bytes), drawn(problem, problem.b_bytes))
     rotation = OperandRotation(sets)  # of all, since what one has used is in a cache for the next
-    launches = built(held, problem.key, configs, cache)
+    launches = built(held, problem, configs, cache)
     chosen = [each for name, one in launches if (each := prepared(held, problem, name, one)) is not None]
     takes = [each.taking(cast("WorkerLink", Alone()), rotation, policy) for each in chosen]
     took: list[list[float]] = [[] for _ in chosen]
@@ -103,9 +103,10 @@ def timed(
     ]
 
 
-def built(held: WorkerContext, key: str, configs: Sequence[Any], cache: Path) -> list[tuple[str, Launch | None]]:
+def built(
+    held: WorkerContext, problem: Problem, configs: Sequence[Any], cache: Path
+) -> list[tuple[str, Launch | None]]:
     """The kernels and launches of a problem's configs, compiled; the vendor has no launch."""
-    problem = Problem.of_key(key)
     launches = [(name, None if name == VENDOR else launch(name, config, problem, held)) for name, config in configs]
     compile_ahead([each for _, each in launches if each is not None], held.backend, cache)
     return launches

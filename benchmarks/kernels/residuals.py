@@ -85,20 +85,15 @@ class Table:
 
 def table(name: str, times: Times) -> Table:
     """A kernel's configs that were timed; those that its space refuses by now are left out."""
-    kernel, problems, rows, seconds, weights = (
-        CATALOGUE[name],
-        list[Problem](),
-        list[Any](),
-        list[float](),
-        list[float](),
-    )
+    kernel, problems, rows = CATALOGUE[name], list[Problem](), list[Any]()
+    seconds, weights = list[float](), list[float]()
     for problem, found in times.items():
-        least = min(found.values())
+        fastest = min(found.values())
         for config, took in found.items():
             problems.append(problem)
             rows.append(row(kernel, config, problem, H200))
             seconds.append(1e-6 * took)
-            weights.append(FAR + (least / took) ** NEAR)
+            weights.append(FAR + (fastest / took) ** NEAR)
     return Table(name, problems, np.array(rows, np.float64), np.array(seconds), np.array(weights))
 
 

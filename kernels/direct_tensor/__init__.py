@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from heapq import nsmallest
 from typing import Final
 
 from kernels.arithmetic import MMA
@@ -15,7 +14,7 @@ from kernels.hopper import HOPPER
 from kernels.hopper import untuned_seconds as hopper_seconds
 from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
-from kernels.residuals import CANDIDATES, ranked
+from kernels.residuals import least
 from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
 from kernels.tensor_core.cost_model import seconds as staged_seconds
@@ -36,8 +35,7 @@ SHORT_SECONDS: Final = 3.3e-6
 def _default(problem: Problem, device: Device) -> Config:
     """As corrected, the least estimate's, of unsliced configs of at most TOGETHER warps; else the space's first one."""
     legal = (each for each in SPACE.legal(problem, device) if each["SLICE_K"] > 1 or each["WARPS"] <= TOGETHER)
-    least = nsmallest(CANDIDATES, legal, key=lambda each: seconds(each, problem, device))
-    return next(iter(ranked(DIRECT_TENSOR, least, problem, device)), next(iter(SPACE)))
+    return next(iter(least(DIRECT_TENSOR, legal, problem, device)), next(iter(SPACE)))
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from heapq import nsmallest
 from typing import Final
 
 from kernels.device import Device
@@ -19,7 +18,7 @@ from kernels.hopper import untuned_seconds as hopper_seconds
 from kernels.kernel import Kernel, Sizes
 from kernels.packing import A, B, ragged
 from kernels.problem import Problem
-from kernels.residuals import CANDIDATES, ranked
+from kernels.residuals import least
 from kernels.skinny import SKINNY
 from kernels.skinny.cost_model import seconds as skinny_seconds
 from kernels.space import Config
@@ -37,8 +36,7 @@ CLOSER: Final = 0.85
 @lru_cache(1024)
 def _default(problem: Problem, device: Device) -> Config:
     """The legal config of the least corrected estimate, or the space's first, which `launch` refuses."""
-    least = nsmallest(CANDIDATES, SPACE.legal(problem, device), key=lambda each: seconds(each, problem, device))
-    return next(iter(ranked(GEMV, least, problem, device)), next(iter(SPACE)))
+    return next(iter(least(GEMV, SPACE.legal(problem, device), problem, device)), next(iter(SPACE)))
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:

@@ -2,17 +2,19 @@
 
 Stochastic gradient boosting (J. Friedman, "Stochastic gradient boosting", Computational Statistics & Data Analysis 38,
 2002) fits them to the logarithms of what configs of drawn problems took on an H200 over the models' estimates:
-benchmarks.kernels.residuals makes sm_90.json.gz. They say nothing of other architectures, of classes of problems that
-were not drawn, and of problems with more operations: there the model's estimate stands.
+benchmarks.kernels.residuals makes sm_90.json.gz. They say nothing of other architectures and numbers of SMs, of classes
+of problems that were not drawn, and of problems with more operations: there the model's estimate stands. An H100 of as
+many SMs is corrected, too, by an H200's times.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from heapq import nsmallest
 from importlib.resources import files
 from math import exp, gcd, log2
 from typing import Any, Final, TypeAlias, TypeVar
@@ -24,6 +26,7 @@ from kernels.problem import PRECISIONS, Problem
 from kernels.space import Config
 
 ARCHITECTURE: Final = "sm_90"
+SMS: Final = 132
 FILE: Final = f"residuals/{ARCHITECTURE}.json.gz"
 # Of a model's least estimates, those among which the corrected ones choose: of others too few times are known.
 CANDIDATES: Final = 24
@@ -83,7 +86,7 @@ def _tables() -> Mapping[str, Residuals]:
 
 def residuals(kernel: Kernel, problem: Problem, device: Device) -> Residuals | None:
     """What was learnt of the kernel on such problems and devices; None for nothing."""
-    if device.architecture != ARCHITECTURE:
+    if device.architecture != ARCHITECTURE or device.limits.sms != SMS:
         return None
     table = _tables().get(kernel.name)
     return table if table is not None and table.knows(problem) else None
@@ -124,6 +127,12 @@ def ranked(kernel: Kernel, candidates: Sequence[Config], problem: Problem, devic
         return tuple(candidates)
     corrected = [corrected_seconds(kernel, config, problem, device) for config in candidates]
     return tuple(by_corrected(candidates, corrected, learnt.first(problem)))
+
+
+def least(kernel: Kernel, legal: Iterable[Config], problem: Problem, device: Device) -> tuple[Config, ...]:
+    """Of legal configs CANDIDATES with the least estimates, by their corrected estimates."""
+    candidates = nsmallest(CANDIDATES, legal, key=lambda config: predicted(kernel, config, problem, device))
+    return ranked(kernel, candidates, problem, device)
 
 
 def by_corrected(choices: Sequence[Choice], corrected: Sequence[float], first: float) -> list[Choice]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from heapq import nsmallest
 from itertools import product
 from typing import Final
 
@@ -15,7 +14,7 @@ from kernels.pipelined import PIPELINED
 from kernels.pipelined import untuned_seconds as pipelined_seconds
 from kernels.problem import Problem
 from kernels.register_tiled import untuned_seconds as register_tiled_seconds
-from kernels.residuals import CANDIDATES, ranked
+from kernels.residuals import least
 from kernels.rules import covering_tile
 from kernels.skinny.cost_model import seconds
 from kernels.skinny.plan import SHORT_SIDES, has_ring, plan, vector
@@ -54,8 +53,7 @@ def _default(problem: Problem, device: Device) -> Config:
     """The candidate of the least corrected estimate; else the space's first legal config, or its first."""
     parts = (replace(SPACE, parameters=choice) for choice in _choices(problem))
     legal = (each for part in parts for each in part.legal(problem, device))
-    least = nsmallest(CANDIDATES, legal, key=lambda each: seconds(each, problem, device))
-    found = ranked(SKINNY, least, problem, device)
+    found = least(SKINNY, legal, problem, device)
     return found[0] if found else SPACE.first_legal(problem, device)
 
 

@@ -23,12 +23,7 @@ from kernels.kernel import Kernel
 from kernels.launch import Launch
 from kernels.problem import Problem
 from tests.support.kernels.devices import H200
-from tests.support.kernels.interpretable_samples import (
-    FOR_LARGE,
-    expect_interpreted,
-    is_interpreted,
-    small,
-)
+from tests.support.kernels.interpretable_samples import FOR_LARGE, expect_interpreted, is_interpreted, small
 from tests.support.kernels.pocl_runner import queue
 from tests.support.kernels.random_samples import (
     DEVICES,

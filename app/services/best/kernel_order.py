@@ -25,8 +25,8 @@ def covering(problem: Problem, device: Device) -> list[Kernel]:
 def untuned(problem: Problem, device: Device) -> Iterator[Kernel]:
     """The kernels that compute a problem, the one to take untuned first. Raises Unsupported for none.
 
-    That is the highest rung of those that lead there; where its estimates are corrected, it is one of the kernels of
-    which this is so, by the corrected estimates of their defaults.
+    That is the highest rung of those preferred for the problem. Where this kernel's estimates are corrected, all whose
+    estimates are come first, by the corrected seconds of their defaults.
     """
     by_rule = _by_rule(covering(problem, device), problem, device)
     first = next(by_rule)
@@ -43,7 +43,7 @@ def untuned(problem: Problem, device: Device) -> Iterator[Kernel]:
 
 
 def _by_rule(kernels: Sequence[Kernel], problem: Problem, device: Device) -> Iterator[Kernel]:
-    """The highest rung of those that lead there first.
+    """The highest rung of those preferred for the problem first.
 
     A rung is asked when its turn comes: to choose it, some compare estimates.
     """
