@@ -90,13 +90,13 @@ def aligned(problem: Problem) -> tuple[bool, bool, bool]:
 def sample(launch: Launch) -> Problem:
     """A small problem of the launch's class: more than one tile in every direction, the last of them not full.
 
-    A size is a multiple of 16 bytes if the launch's is, and k at least the minimum of emulation, with a k tile for each
-    split of the launch: fewer are added up another way. Where a tile has all of k, that is as much as it has room for,
+    A size is a multiple of 16 bytes if the launch's is, and k at least the minimum of emulation, with as many splits as
+    the launch has: fewer are added up another way. Where a tile has all of k, that is as much as it has room for,
     or one less if that is not zero, but no more than a few passes take.
     """
     problem = launch.problem
     step = _VECTOR // problem.itemsize
-    tiles = 2, 2, max(2, launch.config.get("SPLIT_K", 1) - 1)
+    tiles = 2, 2, _k_tiles(launch) - 1
     m, n, k = (
         count * launch.config.get(tile, 16) + (step if whole else odd)
         for count, tile, whole, odd in zip(tiles, ("BM", "BN", "BK"), aligned(problem), (3, 5, 7), strict=True)
@@ -107,13 +107,20 @@ def sample(launch: Launch) -> Problem:
     return Problem(
         m=m,
         n=n,
-        k=k + (least_k(launch.config) if problem.precision == "emulated" else 0),
+        k=k,
         batch=2 if problem.batch > 1 else 1,
         dtype=problem.dtype,
         precision=problem.precision,
         trans_a=problem.trans_a,
         trans_b=problem.trans_b,
     )
+
+
+def _k_tiles(launch: Launch) -> int:
+    """Of a sample: as many in each split, three at least, and the last one beyond the minimum of emulation."""
+    splits, size = launch.config.get("SPLIT_K", 1), launch.config.get("BK", 16)
+    least = least_k(launch.config) if launch.problem.precision == "emulated" else 0
+    return max(3, splits * -(-(least + size) // (splits * size)))
 
 
 def check(held: WorkerContext, link: WorkerLink, program: Program, launch: Launch, allowed: float = COMPILING) -> None:
