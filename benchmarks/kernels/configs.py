@@ -45,9 +45,11 @@ from kernels.problem import Problem
 from kernels.space import Config
 
 _DRAWN: Final = 2**20  # numbers of an operand that are drawn; they come again and again
+_AHEAD: Final = 4  # problems whose configs are compiled at once, as a few of each keep no cores busy
 _REST: Final = 0.5  # seconds before what goes on for long
 _WARM: Final = 1 / 3  # of what goes on for long, before clocks are those of the rest
 Line = tuple[str, dict[str, int] | None, float]
+Built = tuple[str, Launch | None]
 Take = Callable[[int], list[float]]
 
 
@@ -66,29 +68,26 @@ def main() -> None:
     with (
         TemporaryDirectory() as fresh,
         options.out.open("w", encoding="utf-8") as out,
-        ThreadPoolExecutor(1) as ahead,
+        ThreadPoolExecutor(_AHEAD) as ahead,
     ):
         cache = options.cache or Path(fresh)
         held = WorkerContext(opened(options.device, cache), memoryview(b""))
-        for place, (key, configs) in enumerate(plan):
+        builds = [(key, ahead.submit(built, held, key, configs, cache)) for key, configs in plan]
+        for key, build in builds:
             if perf_counter() - began > options.until:
+                ahead.shutdown(cancel_futures=True)
                 break
-            for next_key, following in plan[place + 1 : place + 2]:
-                ahead.submit(built, held, Problem.of_key(next_key), following, cache)
-            found = timed(held, Problem.of_key(key), configs, cache, options)
+            found = timed(held, Problem.of_key(key), build.result(), options)
             out.write(json.dumps({"problem": key, "measured": found}) + "\n")
             out.flush()
             print(table(key, found), flush=True)
 
 
-def timed(
-    held: WorkerContext, problem: Problem, configs: Sequence[Any], cache: Path, options: argparse.Namespace
-) -> list[Line]:
+def timed(held: WorkerContext, problem: Problem, launches: Sequence[Built], options: argparse.Namespace) -> list[Line]:
     """Milliseconds of each config that is right, in the plan's order: a median, or a mean of what went on for long."""
     backend, policy = held.backend, EVENTS if options.sustained else policy_of(problem, held.backend.device)
     sets = rotating(backend, problem, drawn(problem, problem.a_bytes), drawn(problem, problem.b_bytes))
     rotation = OperandRotation(sets)  # of all, since what one has used is in a cache for the next
-    launches = built(held, problem, configs, cache)
     chosen = [each for name, one in launches if (each := prepared(held, problem, name, one)) is not None]
     takes = [each.taking(cast("WorkerLink", Alone()), rotation, policy) for each in chosen]
     took: list[list[float]] = [[] for _ in chosen]
@@ -103,10 +102,9 @@ def timed(
     ]
 
 
-def built(
-    held: WorkerContext, problem: Problem, configs: Sequence[Any], cache: Path
-) -> list[tuple[str, Launch | None]]:
+def built(held: WorkerContext, key: str, configs: Sequence[Any], cache: Path) -> list[Built]:
     """The kernels and launches of a problem's configs, compiled; the vendor has no launch."""
+    problem = Problem.of_key(key)
     launches = [(name, None if name == VENDOR else launch(name, config, problem, held)) for name, config in configs]
     compile_ahead([each for _, each in launches if each is not None], held.backend, cache)
     return launches

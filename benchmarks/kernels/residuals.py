@@ -1,13 +1,13 @@
-"""Fit the trees that correct the kernels' estimates, and tell what picks by them are worth.
+"""Fit what corrects the kernels' estimates, and tell what picks by it are worth.
 
     python -m benchmarks.kernels.residuals [--trials FILE ...] [--judge FILE ...] [--check]
 
-The trials are those that the tests keep of an H200, or `--trials` files of benchmarks.kernels.drawn on one; the trees
-go to kernels/residuals/sm_90.json.gz, once the models' constants are fitted (benchmarks.kernels.fit). What is printed
-is the time of the config of the least estimate over that of the fastest one timed, of all kernels together: by the
-models alone, and corrected by trees that were fitted to other problems; and of the shapes of `--judge`, which should be
-drawn later, by trees fitted to none of them. With --check nothing is written, and the exit status is 1 if other trees
-would be.
+The trials are those that the tests keep of an H200, or `--trials` files of benchmarks.kernels.drawn on one; what is
+fitted goes to kernels/residuals/sm_90.json.gz, once the models' constants are fitted (benchmarks.kernels.fit). What is
+printed is the time of the config of the least estimate over that of the fastest one timed, of all kernels together: by
+the models alone, and corrected by what was fitted to other problems; and of the shapes of `--judge`, which should be
+drawn later, by what was fitted to none of them. With --check nothing is written, and the exit status is 1 if the
+committed file corrects the trials otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -30,10 +30,15 @@ from sklearn.ensemble import GradientBoostingRegressor
 from benchmarks.kernels.trials import KEPT, Times, read_trials
 from kernels import CATALOGUE
 from kernels.problem import Problem
-from kernels.residuals import FILE, row
+from kernels.residuals import FARTHEST, FILE, of_text, row
 from tests.support.kernels.devices import H200
 
 TABLES: Final = Path("kernels") / FILE
+POINTS: Final = 1000  # and at most one for so many configs:
+PER_POINT: Final = 2
+REACH: Final = 1.0  # of a Gaussian, in standard deviations of every feature
+RIDGE: Final = 0.03  # what the squared norm of the smooth function counts
+JITTER: Final = 1e-6
 TREES: Final = 200
 LEAVES: Final = 24
 SHRUNK: Final = 0.07  # what each tree counts
@@ -45,8 +50,9 @@ NEAR: Final = 3  # how steeply that falls with the time
 FOLDS: Final = 5
 LEAST: Final = 200  # configs of a kernel, which says nothing with fewer
 ENOUGH: Final = 12  # configs of a problem, of all kernels, among which a pick says something
-LARGE: Final = 0.9  # of the problems are not
 DIGITS: Final = 4
+SAME: Final = 0.005  # of a correction, in the mean, that rounding can make on another processor
+SPARSE: Final = 50
 Vector: TypeAlias = npt.NDArray[np.float64]
 # Of each problem: seconds timed, estimated and corrected, of all configs of all kernels.
 Judged: TypeAlias = Mapping[Problem, Sequence[tuple[float, float, float]]]
@@ -83,12 +89,12 @@ class Table:
         return np.array([problem in wanted for problem in self.problems], dtype=np.bool_)
 
 
-def table(name: str, times: Times) -> Table:
-    """A kernel's configs that were timed; those that its space refuses by now are left out."""
+def table(name: str, times: Mapping[str, Times]) -> Table:
+    """A kernel's configs that were timed, of the times of all kernels."""
     kernel, problems, rows = CATALOGUE[name], list[Problem](), list[Any]()
     seconds, weights = list[float](), list[float]()
-    for problem, found in times.items():
-        fastest = min(found.values())
+    for problem, found in times[name].items():
+        fastest = min(took for each in times.values() for took in each.get(problem, {}).values())
         for config, took in found.items():
             problems.append(problem)
             rows.append(row(kernel, config, problem, H200))
@@ -97,8 +103,54 @@ def table(name: str, times: Times) -> Table:
     return Table(name, problems, np.array(rows, np.float64), np.array(seconds), np.array(weights))
 
 
-def fitted(one: Table) -> GradientBoostingRegressor:
-    """Trees of the least squared error, of which that of fast configs counts most."""
+@dataclass(frozen=True)
+class Smooth:
+    """Gaussians around points, in standard deviations of the features from their means."""
+
+    means: Vector
+    deviations: Vector
+    points: Vector
+    weights: Vector
+
+    @property
+    def decay(self) -> float:
+        """What a Gaussian's logarithm falls by for a squared distance of one."""
+        return 1 / (2 * REACH**2 * len(self.means))
+
+    def standard(self, rows: Vector) -> Vector:
+        """Rows as the points are told."""
+        return np.clip((rows - self.means) / self.deviations, -FARTHEST, FARTHEST)
+
+    def gaussians(self, rows: Vector) -> Vector:
+        """Of each row and point."""
+        at = self.standard(rows)
+        squares = (at**2).sum(1)[:, None] + (self.points**2).sum(1) - 2 * at @ self.points.T
+        found: Vector = np.exp(-self.decay * np.maximum(squares, 0))
+        return found
+
+    def sum(self, rows: Vector) -> Vector:
+        """Of the Gaussians, each times its weight."""
+        return self.gaussians(rows) @ self.weights
+
+
+def smooth(one: Table) -> Smooth:
+    """The function of the least squared error and norm, around configs that are drawn as they count."""
+    means = np.average(one.rows, axis=0, weights=one.weights).round(DIGITS)
+    deviations = (one.rows.std(0) + JITTER).round(DIGITS + 2)
+    start = Smooth(means, deviations, np.zeros((0, len(means))), np.zeros(0))
+    count, likely = min(POINTS, len(one.rows) // PER_POINT), one.weights / one.weights.sum()
+    drawn = np.random.default_rng(0).choice(len(one.rows), count, replace=False, p=likely)
+    found = replace(start, points=start.standard(one.rows[drawn]).round(DIGITS - 2))
+    own, between = found.gaussians(one.rows), found.gaussians(found.points * deviations + means)
+    left = own.T @ (one.weights[:, None] * own) + RIDGE * between + JITTER * np.eye(count)
+    wanted = one.residuals - np.average(one.residuals, weights=one.weights)
+    weights: Vector = np.linalg.solve(left, own.T @ (one.weights * wanted)).astype(np.float64)
+    return replace(found, weights=weights.round(DIGITS + 2))
+
+
+def fitted(one: Table) -> tuple[Smooth, GradientBoostingRegressor]:
+    """A smooth function, and trees of what it leaves; the squared error of fast configs counts most."""
+    found = smooth(one)
     trees = GradientBoostingRegressor(
         n_estimators=TREES,
         max_depth=None,
@@ -109,16 +161,20 @@ def fitted(one: Table) -> GradientBoostingRegressor:
         min_samples_leaf=IN_LEAF,
         random_state=0,
     )
-    return trees.fit(one.rows, one.residuals, sample_weight=one.weights)
+    return found, trees.fit(one.rows, one.residuals - found.sum(one.rows), sample_weight=one.weights)
 
 
 def content(one: Table) -> dict[str, Any]:
     """What kernels.residuals reads."""
-    trees, flops = fitted(one), [problem.flops for problem in set(one.problems)]
+    found, trees = fitted(one)
     return {
         "classes": sorted({(problem.dtype, problem.precision) for problem in one.problems}),
-        "most_flops": max(flops),
-        "large_flops": int(np.quantile(flops, LARGE)),
+        "most_flops": max(problem.flops for problem in one.problems),
+        "means": found.means.tolist(),
+        "deviations": found.deviations.tolist(),
+        "decay": found.decay,
+        "points": found.points.tolist(),
+        "weights": found.weights.tolist(),
         "bias": round(float(trees.init_.constant_.item()), DIGITS),
         "trees": [_node(each.tree_, 0) for each in trees.estimators_[:, 0]],
     }
@@ -140,8 +196,8 @@ def judged(tables: Sequence[Table], held: Sequence[Iterable[Problem]]) -> Judged
         for one in tables:
             mask = one.among(problems)
             if mask.any():
-                own, trees = one.of(mask), fitted(one.of(~mask))
-                corrected = own.estimates + trees.predict(own.rows)
+                own, (around, trees) = one.of(mask), fitted(one.of(~mask))
+                corrected = own.estimates + around.sum(own.rows) + trees.predict(own.rows)
                 for problem, *figures in zip(own.problems, own.seconds, own.estimates, corrected, strict=True):
                     found[problem].append((figures[0], figures[1], figures[2]))
     return {problem: figures for problem, figures in found.items() if len(figures) >= ENOUGH}
@@ -172,6 +228,15 @@ def written(tables: Sequence[Table]) -> str:
     return '{"kernels": {\n' + ",\n".join(lines) + "\n}}\n"
 
 
+def differs(tables: Sequence[Table], *texts: str) -> bool:
+    """Whether two files' texts correct the trials otherwise: sums in another order are of other last digits."""
+    one, other = map(of_text, texts)
+    if one.keys() != other.keys():
+        return True
+    told = [(one[each.kernel].sum(row), other[each.kernel].sum(row)) for each in tables for row in each.rows[::SPARSE]]
+    return bool(np.std(np.subtract(*np.transpose(told))) > SAME)
+
+
 def main() -> None:
     """Fit, write and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -180,16 +245,17 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     times = read_trials(asked.trials)
-    tables = [table(name, times[name]) for name in sorted(times) if sum(map(len, times[name].values())) >= LEAST]
-    text = written(tables).encode()
+    tables = [table(name, times) for name in sorted(times) if sum(map(len, times[name].values())) >= LEAST]
+    text = written(tables)
     if asked.check:
-        sys.exit(text != gzip.decompress(TABLES.read_bytes()))
-    TABLES.write_bytes(gzip.compress(text, mtime=0))
+        sys.exit(differs(tables, text, gzip.decompress(TABLES.read_bytes()).decode()))
+    TABLES.write_bytes(gzip.compress(text.encode(), mtime=0))
     print("\n".join(told("held out", judged(tables, folds(tables)))))
     if asked.judge:
         later = read_trials(asked.judge)
         problems = {problem for times in later.values() for problem in times}
-        together = [table(name, {**times.get(name, {}), **later[name]}) for name in sorted(later)]
+        both = {name: {**times.get(name, {}), **found} for name, found in later.items()}
+        together = [table(name, both) for name in sorted(both)]
         print("\n".join(told("drawn later", judged(together, [problems]))))
 
 

@@ -129,10 +129,13 @@ def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether a block has a whole product, and they fill the GPU or k is short: else it waits for one step of k.
 
     A single product with a k of 76 to 127 takes it 5 to 9 us on an H200, and register_tiled, which slices k, 2.2 to
-    2.6; of 81x113x8 x 97 and 117x38x14 x 189 it takes 1.55 and 1.30 times as long as rank_k. On a processor a block's
-    start is more than its few products.
+    2.6; of 81x113x8 x 97 and 117x38x14 x 189 it takes 1.55 and 1.30 times as long as rank_k, of 33x53x18 x 178, by
+    tiles of 8x64, 1.38 times. On a processor a block's start is more than its few products.
     """
-    whole = device.platform == "cuda" and max(problem.m, problem.n) <= ONE_TILE
+    if device.platform != "cuda" or max(problem.m, problem.n) > ONE_TILE:
+        return False
+    default = _default(problem, device)
+    whole = default["BM"] >= problem.m and default["BN"] >= problem.n
     return whole and (problem.k <= SHORT_K or problem.batch >= device.limits.sms)
 
 

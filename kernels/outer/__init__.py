@@ -8,6 +8,7 @@ from kernels.device import Device
 from kernels.kernel import Kernel, Sizes
 from kernels.outer.plan import block_elements, blocks, plan
 from kernels.outer.space import DEPTHS, LEAST_BYTES, SPACE
+from kernels.packing import HALF_BYTES
 from kernels.problem import Problem
 from kernels.rules import VECTOR_BYTES, depth
 from kernels.space import Config
@@ -15,6 +16,10 @@ from kernels.space import Config
 DEEPEST: Final = DEPTHS[-1]
 # Products up to which it is the fastest untuned choice for a k of more than one.
 PRODUCTS: Final = 1_200_000
+# And for one; a k up to which it is: in 16 bits, where direct_tensor, which multiplies by tensor cores, takes 0.75 to
+# 0.9 of the time of three with a k of four, and 0.85 of 5878x2856x1 and 4521x5124x1 (H200; of 4509x1271x1 1.06).
+PRODUCTS_OF_HALVES: Final = 8_000_000
+DEEPEST_OF_HALVES: Final = 3
 # cvt to a pair of bfloat16 came with sm_80 (PTX ISA, "cvt").
 PAIRS_SINCE: Final = 80
 # Threads of an SM that run at once, for the default.
@@ -57,7 +62,11 @@ def _modelled(config: Config) -> Config:
 
 def _preferred_untuned(problem: Problem, _: Device) -> bool:
     """Whether k is one, or C is small: operands come once for every vector of C, which a large one does not hide."""
-    return problem.k == 1 or problem.batch * problem.m * problem.n * problem.k <= PRODUCTS
+    products = problem.batch * problem.m * problem.n * problem.k
+    if problem.itemsize == HALF_BYTES:
+        most = PRODUCTS_OF_HALVES if problem.k == 1 else PRODUCTS
+        return problem.k <= DEEPEST_OF_HALVES and products <= most
+    return problem.k == 1 or products <= PRODUCTS
 
 
 OUTER: Final = Kernel(

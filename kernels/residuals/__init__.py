@@ -1,10 +1,14 @@
-"""What kernels' cost models miss, learnt from times: regression trees, whose sum corrects an estimate's logarithm.
+"""What kernels' cost models miss, learnt from times: a smooth function and regression trees correct an estimate.
 
-Stochastic gradient boosting (J. Friedman, "Stochastic gradient boosting", Computational Statistics & Data Analysis 38,
-2002) fits them to the logarithms of what configs of drawn problems took on an H200 over the models' estimates:
-benchmarks.kernels.residuals makes sm_90.json.gz. They say nothing of other architectures and numbers of SMs, of classes
-of problems that were not drawn, and of problems with more operations: there the model's estimate stands. An H100 of as
-many SMs is corrected, too, by an H200's times.
+Both are sums that are added to its logarithm. They are fitted to the logarithms of what configs of drawn problems took
+on an H200 over the models' estimates, by benchmarks.kernels.residuals, which makes sm_90.json.gz: the function, of
+Gaussians around some of the configs, by kernel ridge regression on these (C. Williams, M. Seeger, "Using the Nystroem
+method to speed up kernel machines", NIPS 2000); the trees to what it leaves, by stochastic gradient boosting
+(J. Friedman, "Stochastic gradient boosting", Computational Statistics & Data Analysis 38, 2002). Times are smooth in
+sizes but for steps, of tiles and alignment, and each has what it is good at.
+
+Nothing is said of other architectures and numbers of SMs, of classes of problems that were not drawn, and of problems
+with more operations: there the model's estimate stands. An H100 of as many SMs is corrected, too, by an H200's times.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from heapq import nsmallest
 from importlib.resources import files
-from math import exp, gcd, log2
+from math import dist, exp, gcd, log2
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kernels.device import Device
@@ -30,11 +34,10 @@ SMS: Final = 132
 FILE: Final = f"residuals/{ARCHITECTURE}.json.gz"
 # Of a model's least estimates, those among which the corrected ones choose: of others too few times are known.
 CANDIDATES: Final = 24
-# What counts for a choice by models and rules beside corrected estimates, whose error is larger than this; of the
-# largest problems few times are known.
+# What a choice by models and rules counts of its corrected estimate, whose error is larger than this.
 FIRST: Final = 0.97
-FIRST_OF_LARGE: Final = 0.9
 ALIGNED: Final = 64  # bytes: rows that are multiples of more are read no faster
+FARTHEST: Final = 4.0  # standard deviations from the mean: what lies farther counts as this
 
 Choice = TypeVar("Choice")
 # A leaf, or a feature's number, a threshold, and the trees of rows at or below it and above.
@@ -43,14 +46,19 @@ Tree: TypeAlias = float | list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """Of one kernel: the trees, and the classes of problems that they were fitted to.
+    """Of one kernel: what corrects its estimates, and the classes of problems that it was fitted to.
 
-    None of these had more operations than `most_flops`, and nine in ten no more than `large_flops`.
+    None of these had more operations than `most_flops`. Points are in standard deviations from the means; the logarithm
+    of a Gaussian falls by `decay` times the square of the distance from its own.
     """
 
     classes: frozenset[tuple[str, str]]
     most_flops: int
-    large_flops: int
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+    decay: float
+    points: tuple[tuple[float, ...], ...]
+    weights: tuple[float, ...]
     bias: float
     trees: tuple[Tree, ...]
 
@@ -58,13 +66,20 @@ class Residuals:
         """Whether the problem is among such as the trees were fitted to."""
         return (problem.dtype, problem.precision) in self.classes and problem.flops <= self.most_flops
 
-    def first(self, problem: Problem) -> float:
-        """What a choice by models and rules counts of its corrected estimate."""
-        return FIRST if problem.flops <= self.large_flops else FIRST_OF_LARGE
-
     def sum(self, row: tuple[float, ...]) -> float:
         """The logarithm of the time over the estimate, of a config's row of features."""
-        return self.bias + sum(_leaf(tree, row) for tree in self.trees)
+        at = standard(row, self.means, self.deviations)
+        smooth = sum(
+            weight * exp(-self.decay * dist(at, point) ** 2)
+            for weight, point in zip(self.weights, self.points, strict=True)
+        )
+        return self.bias + smooth + sum(_leaf(tree, row) for tree in self.trees)
+
+
+def standard(row: Sequence[float], means: Sequence[float], deviations: Sequence[float]) -> tuple[float, ...]:
+    """A row in standard deviations from the means."""
+    far = ((value - mean) / deviation for value, mean, deviation in zip(row, means, deviations, strict=True))
+    return tuple(min(max(each, -FARTHEST), FARTHEST) for each in far)
 
 
 def _leaf(tree: Tree, row: tuple[float, ...]) -> float:
@@ -77,11 +92,18 @@ def _leaf(tree: Tree, row: tuple[float, ...]) -> float:
 @cache
 def _tables() -> Mapping[str, Residuals]:
     """By kernel."""
-    content: dict[str, Any] = json.loads(gzip.decompress(files("kernels").joinpath(FILE).read_bytes()))
-    return {
-        name: Residuals(**one | {"classes": frozenset(map(tuple, one["classes"])), "trees": tuple(one["trees"])})
-        for name, one in content["kernels"].items()
-    }
+    return of_text(gzip.decompress(files("kernels").joinpath(FILE).read_bytes()).decode())
+
+
+def of_text(text: str) -> Mapping[str, Residuals]:
+    """By kernel, of a file's text."""
+    return {name: _read(one) for name, one in json.loads(text)["kernels"].items()}
+
+
+def _read(one: dict[str, Any]) -> Residuals:
+    own = {name: tuple(value) if isinstance(value, list) else value for name, value in one.items()}
+    nested = {"classes": frozenset(map(tuple, one["classes"])), "points": tuple(map(tuple, one["points"]))}
+    return Residuals(**own | nested)
 
 
 def residuals(kernel: Kernel, problem: Problem, device: Device) -> Residuals | None:
@@ -126,7 +148,7 @@ def ranked(kernel: Kernel, candidates: Sequence[Config], problem: Problem, devic
     if learnt is None:
         return tuple(candidates)
     corrected = [corrected_seconds(kernel, config, problem, device) for config in candidates]
-    return tuple(by_corrected(candidates, corrected, learnt.first(problem)))
+    return tuple(by_corrected(candidates, corrected))
 
 
 def least(kernel: Kernel, legal: Iterable[Config], problem: Problem, device: Device) -> tuple[Config, ...]:
@@ -135,7 +157,7 @@ def least(kernel: Kernel, legal: Iterable[Config], problem: Problem, device: Dev
     return ranked(kernel, candidates, problem, device)
 
 
-def by_corrected(choices: Sequence[Choice], corrected: Sequence[float], first: float) -> list[Choice]:
-    """Choices, the best one by models and rules first, by corrected estimates, of which that one's counts `first`."""
-    counted = [first * seconds if number == 0 else seconds for number, seconds in enumerate(corrected)]
+def by_corrected(choices: Sequence[Choice], corrected: Sequence[float]) -> list[Choice]:
+    """Choices, the best one by models and rules first, by corrected estimates, of which that one's counts less."""
+    counted = [FIRST * seconds if number == 0 else seconds for number, seconds in enumerate(corrected)]
     return [choices[number] for number in sorted(range(len(choices)), key=counted.__getitem__)]

@@ -20,6 +20,8 @@ from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS
 from tests.support.kernels.pocl_runner import operands
 from tests.support.kernels.tensor_core_configs import expect_nan_in_its_row, rounded
 
+pytest_plugins = ("tests.support.kernels.uncorrected",)
+
 cuda = pytest.importorskip("app.devices.cuda")
 interpreter = pytest.importorskip("tests.ptx_interpreter.launches")
 ptx_of = pytest.importorskip("tests.ptx_interpreter.program").ptx_of
@@ -58,6 +60,7 @@ def test_a_tile_that_is_half_past_an_edge_is_refused() -> None:
     assert str(SPACE.refusal(tile(16, 16, 32, 4, 4), CUBES, H200)).startswith("half of a tile's k")
 
 
+@pytest.mark.usefixtures("uncorrected")
 def test_untuned_it_has_all_columns_and_leaves_no_sm_idle() -> None:
     assert DIRECT_TENSOR.default(TALL, H200) == tile(64, 16, 32, 4, 4)
     assert DIRECT_TENSOR.default(CUBES, H200) == tile(16, 16, 16, 4, 4)

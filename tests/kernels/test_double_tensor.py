@@ -24,6 +24,8 @@ from tests.support.kernels.double_products import Array, expect_exact_and_accura
 from tests.support.kernels.pocl_runner import operands, reference
 from tests.support.shares import share_of
 
+pytest_plugins = ("tests.support.kernels.uncorrected",)
+
 cuda = pytest.importorskip("app.devices.cuda")
 interpreted = pytest.importorskip("tests.ptx_interpreter.launches").interpreted
 
@@ -160,6 +162,7 @@ def test_only_architectures_with_these_tensor_cores_are_covered() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 64, 512, 1023, 1024, 2048, 4096, 8192])
+@pytest.mark.usefixtures("uncorrected")
 def test_defaults_are_legal_and_grow_with_the_shape(size: int) -> None:
     for device in (H200, A100):
         for problem in (Problem(size, size, size, dtype="float64"), Problem(64, size, 65536, dtype="float64")):
@@ -170,6 +173,7 @@ def test_defaults_are_legal_and_grow_with_the_shape(size: int) -> None:
     assert chosen["BM"] * chosen["BN"] == 64 * 128 or size < 1023
 
 
+@pytest.mark.usefixtures("uncorrected")
 def test_default_has_small_tiles_where_large_ones_leave_sms_idle() -> None:
     """As 900 configs of ten shapes say, timed on an H200 (docs/kernel-log.md); or large ones share their k tiles."""
     for shape in ((131072, 64, 64), (768, 768, 768), (1000, 1200, 800), (256, 256, 8192)):
@@ -178,6 +182,7 @@ def test_default_has_small_tiles_where_large_ones_leave_sms_idle() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1536, 1536, 1536), (11725, 74, 1917), (48, 11950, 2712), (543, 787, 10629)])
+@pytest.mark.usefixtures("uncorrected")
 def test_default_shares_k_tiles_where_tiles_leave_a_wave_half_empty(shape: tuple[int, int, int]) -> None:
     """Which took 0.85 to 0.96 of the time of the best config without, timed on an H200 (docs/kernel-log.md)."""
     problem = Problem(*shape, dtype="float64")
@@ -192,6 +197,7 @@ def test_defaults_take_instructions_8_deep_where_the_architecture_has_them() -> 
 
 
 @pytest.mark.parametrize(("trans_a", "trans_b", "sides"), [(0, 0, (64, 128)), (0, 1, (64, 128)), (1, 1, (128, 64))])
+@pytest.mark.usefixtures("uncorrected")
 def test_default_tile_is_longer_along_cs_side_in_memory(trans_a: int, trans_b: int, sides: tuple[int, int]) -> None:
     problem = Problem(2049, 2049, 2049, dtype="float64", trans_a=bool(trans_a), trans_b=bool(trans_b))
     chosen = DOUBLE_TENSOR.default(problem, H200)
@@ -199,6 +205,7 @@ def test_default_tile_is_longer_along_cs_side_in_memory(trans_a: int, trans_b: i
 
 
 @pytest.mark.parametrize(("trans_a", "trans_b", "stages"), [(0, 0, 3), (1, 0, 3), (0, 1, 5), (1, 1, 5)])
+@pytest.mark.usefixtures("uncorrected")
 def test_default_tile_of_large_products_of_whole_rows_is_higher_than_wide(
     trans_a: int, trans_b: int, stages: int
 ) -> None:

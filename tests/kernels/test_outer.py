@@ -82,8 +82,10 @@ def test_only_a_k_of_four_from_sm_80_is_covered() -> None:
         (Problem(1318, 291, 1, dtype="bfloat16"), True),
         (Problem(613, 187, 3), True),
         (Problem(66, 7748, 3), False),
-        (Problem(2281, 4700, 1, dtype="bfloat16"), True),
-        (Problem(2281, 4700, 2, dtype="bfloat16"), False),
+        (Problem(2281, 2000, 1, dtype="bfloat16"), True),
+        (Problem(2281, 4700, 1, dtype="bfloat16"), False),
+        (Problem(2281, 2000, 2, dtype="bfloat16"), False),
+        (Problem(9896, 18, 4, dtype="float16"), False),
     ],
 )
 def test_untuned_it_is_taken_where_k_is_one_or_c_is_small(problem: Problem, *, preferred: bool) -> None:

@@ -23,6 +23,8 @@ from tests.support.kernels.devices import DTYPES, H200, PROCESSOR, TRANSPOSITION
 from tests.support.kernels.pocl_runner import Array, compiled, multiplied, operands, queue, reference
 from tests.support.pairwise import crossed
 
+pytest_plugins = ("tests.support.kernels.uncorrected",)
+
 HALVES = ["float16", "bfloat16"]
 PRECISION = {"float32": 1e-6, "float64": 2e-15, "float16": 5e-4, "bfloat16": 4e-3}
 # Enough multiprocessors for slices of k to be legal.
@@ -344,10 +346,8 @@ def test_defaults_and_what_the_rules_leave_spill_nothing(architecture: str, tmp_
         (Problem(13, 39, 2053, dtype="bfloat16"), "direct_tensor"),
     ],
 )
-def test_untuned_halves_are_gemvs_where_c_is_very_thin_and_else_on_tensor_cores(
-    monkeypatch: pytest.MonkeyPatch, problem: Problem, first: str
-) -> None:
-    monkeypatch.setattr("kernels.residuals._tables", dict)  # by the rules alone
+@pytest.mark.usefixtures("uncorrected")
+def test_untuned_halves_are_gemvs_where_c_is_very_thin_and_else_on_tensor_cores(problem: Problem, first: str) -> None:
     device = replace(H200, limits=replace(H200.limits, tensor_float16=989e12, tensor_bfloat16=989e12))
     assert next(untuned(problem, device)).name == first
 

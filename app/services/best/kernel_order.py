@@ -30,15 +30,14 @@ def untuned(problem: Problem, device: Device) -> Iterator[Kernel]:
     """
     by_rule = _by_rule(covering(problem, device), problem, device)
     first = next(by_rule)
-    learnt = residuals(first, problem, device)
-    if learnt is None:
+    if residuals(first, problem, device) is None:
         yield first
         yield from by_rule
         return
     kernels = [first, *by_rule]
     corrected = [kernel for kernel in kernels if residuals(kernel, problem, device) is not None]
     seconds = [_corrected_seconds(kernel, problem, device) for kernel in corrected]
-    yield from by_corrected(corrected, seconds, learnt.first(problem))
+    yield from by_corrected(corrected, seconds)
     yield from (kernel for kernel in kernels if kernel not in corrected)
 
 
