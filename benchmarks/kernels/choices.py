@@ -1,8 +1,8 @@
-"""Plan what the trees are to learn from next: their own choices for problems that are drawn.
+"""Plan what corrections are to learn from next: the choices by them for problems that are drawn.
 
     python -m benchmarks.kernels.choices PLAN [--seed N] [--each 40] [--best 8] [--rows NAME ...]
 
-An estimate that is too low is chosen, whatever the others are. Once such choices are timed and the trees fitted again
+An estimate that is too low is chosen, whatever the others are. Once such choices are timed and they are fitted again
 (S. Ross, G. Gordon, D. Bagnell, "A reduction of imitation learning and structured prediction to no-regret online
 learning", AISTATS 2011, which gathers what a policy meets by itself), it no longer is. So of each problem PLAN has what
 is taken untuned on an H200, and the best by corrected estimates of all kernels.

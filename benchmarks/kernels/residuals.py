@@ -190,7 +190,7 @@ def _node(tree: Any, at: int) -> Any:
 
 
 def judged(tables: Sequence[Table], held: Sequence[Iterable[Problem]]) -> Judged:
-    """Problems held out in turn, by trees fitted to all others."""
+    """Problems held out in turn, by what was fitted to all others."""
     found = defaultdict[Problem, list[tuple[float, float, float]]](list)
     for problems in map(set, held):
         for one in tables:
@@ -233,7 +233,8 @@ def differs(tables: Sequence[Table], *texts: str) -> bool:
     one, other = map(of_text, texts)
     if one.keys() != other.keys():
         return True
-    told = [(one[each.kernel].sum(row), other[each.kernel].sum(row)) for each in tables for row in each.rows[::SPARSE]]
+    some = [(each.kernel, figures) for each in tables for figures in each.rows[::SPARSE]]
+    told = [(one[kernel].sum(figures), other[kernel].sum(figures)) for kernel, figures in some]
     return bool(np.std(np.subtract(*np.transpose(told))) > SAME)
 
 

@@ -63,7 +63,7 @@ class Residuals:
     trees: tuple[Tree, ...]
 
     def knows(self, problem: Problem) -> bool:
-        """Whether the problem is among such as the trees were fitted to."""
+        """Whether the problem is among such as it was fitted to."""
         return (problem.dtype, problem.precision) in self.classes and problem.flops <= self.most_flops
 
     def sum(self, row: tuple[float, ...]) -> float:
@@ -96,8 +96,9 @@ def _tables() -> Mapping[str, Residuals]:
 
 
 def of_text(text: str) -> Mapping[str, Residuals]:
-    """By kernel, of a file's text."""
-    return {name: _read(one) for name, one in json.loads(text)["kernels"].items()}
+    """By kernel, of a file's text; equal numbers are one object, as points have few that differ."""
+    content = json.loads(text, parse_float=cache(float))
+    return {name: _read(one) for name, one in content["kernels"].items()}
 
 
 def _read(one: dict[str, Any]) -> Residuals:
@@ -115,7 +116,7 @@ def residuals(kernel: Kernel, problem: Problem, device: Device) -> Residuals | N
 
 
 def row(kernel: Kernel, config: Config, problem: Problem, device: Device) -> tuple[float, ...]:
-    """What trees read of a legal config: a search's features, the estimate's logarithm first, and its problem's own."""
+    """What is read of a legal config: a search's features, the estimate's logarithm first, and its problem's own."""
     return (*features(kernel, config, problem, device), *_problem(problem))
 
 
