@@ -27,6 +27,8 @@ from tests.support.kernels.double_products import Array, expect_exact_and_accura
 from tests.support.kernels.pocl_runner import operands, reference
 from tests.support.shares import share_of
 
+pytest_plugins = ("tests.support.kernels.uncorrected",)
+
 cuda = pytest.importorskip("app.devices.cuda")
 interpreted = pytest.importorskip("tests.ptx_interpreter.launches").interpreted
 
@@ -220,6 +222,7 @@ def test_splits_share_a_tiles_k() -> None:
         ((16, 4096, 4096), "direct_double"),
     ],
 )
+@pytest.mark.usefixtures("uncorrected")
 def test_untuned_it_is_taken_for_whole_rows(shape: tuple[int, int, int], first: str) -> None:
     for turned in TRANSPOSITIONS:
         problem = transposed("float64", *turned, *shape)

@@ -38,6 +38,10 @@ from kernels.space import Config
 from tests.support.kernels.devices import PROCESSOR, TRANSPOSITIONS
 from tests.support.kernels.hopper_configs import CLASSES, H200, launch, shapes, tile
 
+pytest_plugins = ("tests.support.kernels.uncorrected",)
+# Defaults are those of the models and rules: what is learnt of these changes with each fit.
+pytestmark = pytest.mark.usefixtures("uncorrected")
+
 CUBE = Problem(4096, 4096, 4096, dtype="bfloat16")
 
 

@@ -9,14 +9,15 @@ from math import exp, log
 from pathlib import Path
 from statistics import fmean, median
 
+import numpy as np
 import pytest
 
 from app.services.best.kernel_order import covering, untuned
-from benchmarks.kernels.residuals import judged, table
+from benchmarks.kernels.residuals import differs, fitted, judged, table, written
 from benchmarks.kernels.trials import KEPT, Times, read_trials
 from kernels import CATALOGUE
 from kernels.problem import Problem
-from kernels.residuals import FIRST, by_corrected, corrected_seconds, ranked, residuals
+from kernels.residuals import FIRST, by_corrected, corrected_seconds, of_text, ranked, residuals
 from tests.support.kernels.devices import H200, PROCESSOR
 
 ROOT = Path(__file__).parent.parent.parent
@@ -51,6 +52,18 @@ def test_picks_of_problems_held_out_lose_less_than_by_the_model_alone(name: str)
     ]
     alone, corrected = (exp(fmean(column)) for column in lost)
     assert corrected < alone, (corrected, alone)
+
+
+def test_a_file_corrects_as_what_was_fitted_and_other_trials_make_another() -> None:
+    one = table("double_hopper", {"double_hopper": times("double_hopper")})
+    text = written([one])
+    read, (smooth, trees) = of_text(text)["double_hopper"], fitted(one)
+    some = one.rows[::20]
+    told = np.array([read.sum(tuple(figures)) for figures in some])
+    assert np.std(told - smooth.sum(some) - trees.predict(some)) < 0.005  # thresholds are rounded
+    half = one.of(np.arange(len(one.rows)) % 2 == 0)
+    assert not differs([one], text, text)
+    assert differs([one], text, written([half]))
 
 
 def test_nothing_is_corrected_where_nothing_was_learnt() -> None:
