@@ -50,6 +50,7 @@ NEAR: Final = 3  # how steeply that falls with the time
 FOLDS: Final = 5
 LEAST: Final = 200  # configs of a kernel, which says nothing with fewer
 ENOUGH: Final = 12  # configs of a problem, of all kernels, among which a pick says something
+FEW: Final = 5  # problems
 DIGITS: Final = 4
 SAME: Final = 0.005  # of a correction, in the mean, that rounding can make on another processor
 SPARSE: Final = 50
@@ -166,10 +167,11 @@ def fitted(one: Table) -> tuple[Smooth, GradientBoostingRegressor]:
 
 def content(one: Table) -> dict[str, Any]:
     """What kernels.residuals reads."""
-    found, trees = fitted(one)
+    (found, trees), flops = fitted(one), sorted(problem.flops for problem in set(one.problems))
     return {
         "classes": sorted({(problem.dtype, problem.precision) for problem in one.problems}),
-        "most_flops": max(problem.flops for problem in one.problems),
+        "most_flops": flops[-1],
+        "few_flops": flops[max(len(flops) - 1 - FEW, 0)],
         "means": found.means.tolist(),
         "deviations": found.deviations.tolist(),
         "decay": found.decay,

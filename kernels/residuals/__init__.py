@@ -34,8 +34,11 @@ SMS: Final = 132
 FILE: Final = f"residuals/{ARCHITECTURE}.json.gz"
 # Of a model's least estimates, those among which the corrected ones choose: of others too few times are known.
 CANDIDATES: Final = 24
-# What a choice by models and rules counts of its corrected estimate, whose error is larger than this.
+# What a choice by models and rules counts of its corrected estimate, whose error is larger than this; and where few
+# problems with as many operations are known, since what is learnt of smaller ones goes on there: 6144 cubed would get
+# tiles of 32 x 128 in float32.
 FIRST: Final = 0.97
+FIRST_OF_FEW: Final = 0.94
 ALIGNED: Final = 64  # bytes: rows that are multiples of more are read no faster
 FARTHEST: Final = 4.0  # standard deviations from the mean: what lies farther counts as this
 
@@ -48,12 +51,14 @@ Tree: TypeAlias = float | list[Any]
 class Residuals:
     """Of one kernel: what corrects its estimates, and the classes of problems that it was fitted to.
 
-    None of these had more operations than `most_flops`. Points are in standard deviations from the means; the logarithm
-    of a Gaussian falls by `decay` times the square of the distance from its own.
+    None of these had more operations than `most_flops`, and few more than `few_flops`. Points are in standard
+    deviations from the means; the logarithm of a Gaussian falls by `decay` times the square of the distance from its
+    own.
     """
 
     classes: frozenset[tuple[str, str]]
     most_flops: int
+    few_flops: int
     means: tuple[float, ...]
     deviations: tuple[float, ...]
     decay: float
@@ -65,6 +70,10 @@ class Residuals:
     def knows(self, problem: Problem) -> bool:
         """Whether the problem is among such as it was fitted to."""
         return (problem.dtype, problem.precision) in self.classes and problem.flops <= self.most_flops
+
+    def first(self, problem: Problem) -> float:
+        """What a choice by models and rules counts of its corrected estimate."""
+        return FIRST_OF_FEW if problem.flops > self.few_flops else FIRST
 
     def sum(self, row: tuple[float, ...]) -> float:
         """The logarithm of the time over the estimate, of a config's row of features."""
@@ -149,7 +158,7 @@ def ranked(kernel: Kernel, candidates: Sequence[Config], problem: Problem, devic
     if learnt is None:
         return tuple(candidates)
     corrected = [corrected_seconds(kernel, config, problem, device) for config in candidates]
-    return tuple(by_corrected(candidates, corrected))
+    return tuple(by_corrected(candidates, corrected, learnt.first(problem)))
 
 
 def least(kernel: Kernel, legal: Iterable[Config], problem: Problem, device: Device) -> tuple[Config, ...]:
@@ -158,7 +167,7 @@ def least(kernel: Kernel, legal: Iterable[Config], problem: Problem, device: Dev
     return ranked(kernel, candidates, problem, device)
 
 
-def by_corrected(choices: Sequence[Choice], corrected: Sequence[float]) -> list[Choice]:
-    """Choices, the best one by models and rules first, by corrected estimates, of which that one's counts less."""
-    counted = [FIRST * seconds if number == 0 else seconds for number, seconds in enumerate(corrected)]
+def by_corrected(choices: Sequence[Choice], corrected: Sequence[float], first: float) -> list[Choice]:
+    """Choices, the best one by models and rules first, by corrected estimates, of which that one's counts `first`."""
+    counted = [first * seconds if number == 0 else seconds for number, seconds in enumerate(corrected)]
     return [choices[number] for number in sorted(range(len(choices)), key=counted.__getitem__)]

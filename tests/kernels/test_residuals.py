@@ -17,7 +17,7 @@ from benchmarks.kernels.residuals import differs, fitted, judged, table, written
 from benchmarks.kernels.trials import KEPT, Times, read_trials
 from kernels import CATALOGUE
 from kernels.problem import Problem
-from kernels.residuals import FIRST, by_corrected, corrected_seconds, of_text, ranked, residuals
+from kernels.residuals import FIRST, FIRST_OF_FEW, by_corrected, corrected_seconds, of_text, ranked, residuals
 from tests.support.kernels.devices import H200, PROCESSOR
 
 ROOT = Path(__file__).parent.parent.parent
@@ -84,8 +84,17 @@ def test_nothing_is_corrected_where_nothing_was_learnt() -> None:
 
 
 def test_the_first_choice_of_rules_is_left_for_what_is_clearly_faster_alone() -> None:
-    assert by_corrected("abc", [1.0, FIRST + 0.01, 2.0]) == ["a", "b", "c"]
-    assert by_corrected("abc", [1.0, FIRST - 0.01, 0.5]) == ["c", "b", "a"]
+    assert by_corrected("abc", [1.0, FIRST + 0.01, 2.0], FIRST) == ["a", "b", "c"]
+    assert by_corrected("abc", [1.0, FIRST - 0.01, 0.5], FIRST) == ["c", "b", "a"]
+
+
+def test_of_problems_as_few_are_known_of_the_first_choice_is_left_for_what_is_faster_by_more() -> None:
+    learnt = residuals(CATALOGUE["hopper"], CUBE, H200)
+    assert learnt is not None
+    assert learnt.first(CUBE) == FIRST
+    assert learnt.first(Problem(8192, 8192, 8192, dtype="bfloat16")) == FIRST_OF_FEW
+    large = [problem for problem in times("hopper") if problem.flops > learnt.few_flops]
+    assert 0 < len(large) <= 5
 
 
 def test_kernels_that_correct_are_compared_by_their_corrected_defaults() -> None:

@@ -30,14 +30,15 @@ def untuned(problem: Problem, device: Device) -> Iterator[Kernel]:
     """
     by_rule = _by_rule(covering(problem, device), problem, device)
     first = next(by_rule)
-    if residuals(first, problem, device) is None:
+    learnt = residuals(first, problem, device)
+    if learnt is None:
         yield first
         yield from by_rule
         return
     kernels = [first, *by_rule]
     corrected = [kernel for kernel in kernels if residuals(kernel, problem, device) is not None]
     seconds = [_corrected_seconds(kernel, problem, device) for kernel in corrected]
-    yield from by_corrected(corrected, seconds)
+    yield from by_corrected(corrected, seconds, learnt.first(problem))
     yield from (kernel for kernel in kernels if kernel not in corrected)
 
 
