@@ -1,11 +1,11 @@
-"""Plan what corrections are to learn from next: the choices by them for problems that are drawn.
+"""Plan which configs to time next for the corrections of estimates: their own choices for drawn problems.
 
     python -m benchmarks.kernels.choices PLAN [--seed N] [--each 40] [--best 8] [--rows NAME ...]
 
-An estimate that is too low is chosen, whatever the others are. Once such choices are timed and they are fitted again
+An estimate that is too low is chosen, whatever the others are. Once such choices are timed and fitted, it no longer is
 (S. Ross, G. Gordon, D. Bagnell, "A reduction of imitation learning and structured prediction to no-regret online
-learning", AISTATS 2011, which gathers what a policy meets by itself), it no longer is. So of each problem PLAN has what
-is taken untuned on an H200, and the best by corrected estimates of all kernels.
+learning", AISTATS 2011, which gathers what a policy meets by itself). So of each problem PLAN has what is taken untuned
+on an H200, and the best by corrected estimates of all kernels.
 benchmarks.kernels.configs times PLAN on the GPU, and benchmarks.kernels.residuals fits to what comes of it. No GPU is
 needed here.
 

@@ -50,9 +50,11 @@ NEAR: Final = 3  # how steeply that falls with the time
 FOLDS: Final = 5
 LEAST: Final = 200  # configs of a kernel, which says nothing with fewer
 ENOUGH: Final = 12  # configs of a problem, of all kernels, among which a pick says something
-FEW: Final = 5  # problems
+FEW: Final = 5  # problems of a kernel: where no more have as many operations, corrections extrapolate
 DIGITS: Final = 4
-SAME: Final = 0.005  # of a correction, in the mean, that rounding can make on another processor
+# The standard deviation of corrections up to which two files are the same: a hundred-thousandth of the smooth function,
+# which another processor's sums make, has trees split elsewhere, by 0.8 % of a time.
+SAME: Final = 0.02
 SPARSE: Final = 50
 Vector: TypeAlias = npt.NDArray[np.float64]
 # Of each problem: seconds timed, estimated and corrected, of all configs of all kernels.
@@ -104,6 +106,11 @@ def table(name: str, times: Mapping[str, Times]) -> Table:
     return Table(name, problems, np.array(rows, np.float64), np.array(seconds), np.array(weights))
 
 
+def enough(times: Mapping[str, Times]) -> list[Table]:
+    """The tables of the kernels of which enough configs were timed."""
+    return [table(name, times) for name in sorted(times) if sum(map(len, times[name].values())) >= LEAST]
+
+
 @dataclass(frozen=True)
 class Smooth:
     """Gaussians around points, in standard deviations of the features from their means."""
@@ -119,19 +126,18 @@ class Smooth:
         return 1 / (2 * REACH**2 * len(self.means))
 
     def standard(self, rows: Vector) -> Vector:
-        """Rows as the points are told."""
+        """Rows of features in standard deviations from the means, as points are."""
         return np.clip((rows - self.means) / self.deviations, -FARTHEST, FARTHEST)
 
-    def gaussians(self, rows: Vector) -> Vector:
-        """Of each row and point."""
-        at = self.standard(rows)
+    def gaussians(self, at: Vector) -> Vector:
+        """The Gaussian of each standard row and point."""
         squares = (at**2).sum(1)[:, None] + (self.points**2).sum(1) - 2 * at @ self.points.T
         found: Vector = np.exp(-self.decay * np.maximum(squares, 0))
         return found
 
     def sum(self, rows: Vector) -> Vector:
-        """Of the Gaussians, each times its weight."""
-        return self.gaussians(rows) @ self.weights
+        """The weighted sum of the Gaussians for each row of features."""
+        return self.gaussians(self.standard(rows)) @ self.weights
 
 
 def smooth(one: Table) -> Smooth:
@@ -141,8 +147,9 @@ def smooth(one: Table) -> Smooth:
     start = Smooth(means, deviations, np.zeros((0, len(means))), np.zeros(0))
     count, likely = min(POINTS, len(one.rows) // PER_POINT), one.weights / one.weights.sum()
     drawn = np.random.default_rng(0).choice(len(one.rows), count, replace=False, p=likely)
-    found = replace(start, points=start.standard(one.rows[drawn]).round(DIGITS - 2))
-    own, between = found.gaussians(one.rows), found.gaussians(found.points * deviations + means)
+    at = start.standard(one.rows)
+    found = replace(start, points=at[drawn].round(DIGITS - 2))
+    own, between = found.gaussians(at), found.gaussians(found.points)
     left = own.T @ (one.weights[:, None] * own) + RIDGE * between + JITTER * np.eye(count)
     wanted = one.residuals - np.average(one.residuals, weights=one.weights)
     weights: Vector = np.linalg.solve(left, own.T @ (one.weights * wanted)).astype(np.float64)
@@ -231,7 +238,7 @@ def written(tables: Sequence[Table]) -> str:
 
 
 def differs(tables: Sequence[Table], *texts: str) -> bool:
-    """Whether two files' texts correct the trials otherwise: sums in another order are of other last digits."""
+    """Whether two files' texts correct the trials otherwise, by more than another processor's fit does."""
     one, other = map(of_text, texts)
     if one.keys() != other.keys():
         return True
@@ -248,7 +255,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     times = read_trials(asked.trials)
-    tables = [table(name, times) for name in sorted(times) if sum(map(len, times[name].values())) >= LEAST]
+    tables = enough(times)
     text = written(tables)
     if asked.check:
         sys.exit(differs(tables, text, gzip.decompress(TABLES.read_bytes()).decode()))
@@ -256,10 +263,9 @@ def main() -> None:
     print("\n".join(told("held out", judged(tables, folds(tables)))))
     if asked.judge:
         later = read_trials(asked.judge)
-        problems = {problem for times in later.values() for problem in times}
-        both = {name: {**times.get(name, {}), **found} for name, found in later.items()}
-        together = [table(name, both) for name in sorted(both)]
-        print("\n".join(told("drawn later", judged(together, [problems]))))
+        problems = {problem for found in later.values() for problem in found}
+        both = {name: {**found, **later.get(name, {})} for name, found in times.items()}
+        print("\n".join(told("drawn later", judged(enough(both), [problems]))))
 
 
 if __name__ == "__main__":

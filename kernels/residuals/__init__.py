@@ -5,7 +5,7 @@ on an H200 over the models' estimates, by benchmarks.kernels.residuals, which ma
 Gaussians around some of the configs, by kernel ridge regression on these (C. Williams, M. Seeger, "Using the Nystroem
 method to speed up kernel machines", NIPS 2000); the trees to what it leaves, by stochastic gradient boosting
 (J. Friedman, "Stochastic gradient boosting", Computational Statistics & Data Analysis 38, 2002). Times are smooth in
-sizes but for steps, of tiles and alignment, and each has what it is good at.
+sizes, which the function fits with few numbers, but for steps, of tiles and alignment, which trees fit.
 
 Nothing is said of other architectures and numbers of SMs, of classes of problems that were not drawn, and of problems
 with more operations: there the model's estimate stands. An H100 of as many SMs is corrected, too, by an H200's times.
@@ -35,8 +35,8 @@ FILE: Final = f"residuals/{ARCHITECTURE}.json.gz"
 # Of a model's least estimates, those among which the corrected ones choose: of others too few times are known.
 CANDIDATES: Final = 24
 # What a choice by models and rules counts of its corrected estimate, whose error is larger than this; and where few
-# problems with as many operations are known, since what is learnt of smaller ones goes on there: 6144 cubed would get
-# tiles of 32 x 128 in float32.
+# problems with as many operations are known, since corrections extrapolate there: in float32 6144 cubed would get tiles
+# of 32 x 128.
 FIRST: Final = 0.97
 FIRST_OF_FEW: Final = 0.94
 ALIGNED: Final = 64  # bytes: rows that are multiples of more are read no faster
@@ -76,7 +76,7 @@ class Residuals:
         return FIRST_OF_FEW if problem.flops > self.few_flops else FIRST
 
     def sum(self, row: tuple[float, ...]) -> float:
-        """The logarithm of the time over the estimate, of a config's row of features."""
+        """The natural logarithm of the time over the estimate, of a config's row of features."""
         at = standard(row, self.means, self.deviations)
         smooth = sum(
             weight * exp(-self.decay * dist(at, point) ** 2)

@@ -1,4 +1,8 @@
-"""Banks of shared memory on every architecture, from sm_80 to sm_120: of each one's own PTX, interpreted."""
+"""Banks of shared memory on every architecture, from sm_80 to sm_120: of each one's own PTX, interpreted.
+
+They are those of kernels whose blocks read k tiles from shared memory; hopper and double_hopper, of sm_90 alone, have
+tests of their own.
+"""
 
 from __future__ import annotations
 

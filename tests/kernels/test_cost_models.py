@@ -19,7 +19,7 @@ from benchmarks.kernels.fit import Model, fitted
 from benchmarks.kernels.trials import KEPT, Times, read_trials
 from kernels import CATALOGUE
 from kernels.problem import Problem
-from kernels.residuals import FIRST_OF_FEW, corrected_seconds
+from kernels.residuals import FIRST, corrected_seconds, residuals
 from kernels.space import Config
 from tests.support.kernels.devices import H200
 from tests.support.kernels.random_samples import seed
@@ -90,7 +90,9 @@ def test_a_search_begins_with_legal_configs_of_ascending_corrected_estimates(nam
         assert not seeds or seeds[0] == kernel.default(problem, H200), problem.key
         found = [corrected_seconds(kernel, config, problem, H200) for config in seeds]
         assert isfinite(fsum(found)), problem.key
-        assert all(later >= FIRST_OF_FEW * earlier for earlier, later in pairwise(found)), problem.key
+        learnt = residuals(kernel, problem, H200)
+        first = learnt.first(problem) if learnt else FIRST
+        assert all(later >= first * earlier for earlier, later in pairwise(found)), problem.key
 
 
 def test_a_fit_finds_the_constants_by_which_times_were_made() -> None:
