@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from math import prod
 from operator import itemgetter
@@ -106,44 +107,25 @@ class Space:
         Configs are built a parameter at a time, and a refused prefix is not extended: it counts for the rule that was
         evaluated first. Rules apply at the last parameter that they read; of several, the one with the fewest
         combinations of values to evaluate is first. A rule is evaluated once for all configs that agree in what it
-        reads.
+        reads, and a prefix is extended only once all rules of a parameter have said by which of its values.
         """
         found, chosen, waiting = list[Items]([()]), list[str](), dict(self.rules)
         refused, endings = dict.fromkeys(self.rules, 0), len(self)
         for name, values in self.parameters.items():
             endings //= len(values)
+            pairs = tuple((name, value) for value in values)
             ready = [one for one in waiting if {*chosen, name}.issuperset(self.reads.get(one, self.parameters))]
-            ready.sort(key=self._combinations)
-            before = len(found) * len(values)
-            found = self._extended(found, chosen, name, ready[0] if ready else None, problem, device)
+            # Of each prefix, the values that no rule has refused yet: bit i is the i-th.
+            left = [(1 << len(pairs)) - 1] * len(found)
+            for reason in sorted(ready, key=self._combinations):
+                before = sum(map(int.bit_count, left))
+                parts = _parts(found, self._places(reason, chosen))
+                legal = partial(_legal_values, waiting.pop(reason), pairs, problem, device)
+                left = _left(parts, left, legal)
+                refused[reason] = (before - sum(map(int.bit_count, left))) * endings
+            found = _extended(found, left, pairs)
             chosen.append(name)
-            for number, reason in enumerate(ready):
-                if number > 0:
-                    before = len(found)
-                    found = self._refined(found, chosen, reason, problem, device)
-                refused[reason] = (before - len(found)) * endings
-            waiting = {reason: holds for reason, holds in waiting.items() if reason not in ready}
         return [Config(items) for items in found], refused
-
-    def _extended(
-        self, found: list[Items], chosen: Sequence[str], name: str, reason: str | None, problem: Problem, device: Device
-    ) -> list[Items]:
-        """Each prefix with every value of one parameter more that a rule, if there is one, does not refuse."""
-        pairs = [(name, value) for value in self.parameters[name]]
-        if reason is None:
-            return [(*begun, pair) for begun in found for pair in pairs]
-        holds = self.rules[reason]
-        parts = _parts(found, self._places(reason, chosen))
-        legal = {part: [pair for pair in pairs if holds(Config((*part, pair)), problem, device)] for part in set(parts)}
-        return [(*begun, pair) for begun, part in zip(found, parts, strict=True) for pair in legal[part]]
-
-    def _refined(
-        self, found: list[Items], chosen: Sequence[str], reason: str, problem: Problem, device: Device
-    ) -> list[Items]:
-        """The prefixes that a rule does not refuse."""
-        holds, parts = self.rules[reason], _parts(found, self._places(reason, chosen))
-        legal = {part for part in set(parts) if holds(Config(part), problem, device)}
-        return [items for items, part in zip(found, parts, strict=True) if part in legal]
 
     def _places(self, reason: str, chosen: Sequence[str]) -> list[int]:
         """Where in a prefix the parameters are that a rule reads."""
@@ -153,6 +135,27 @@ class Space:
     def _combinations(self, reason: str) -> int:
         """The combinations of values of the parameters that a rule reads: its evaluations at most."""
         return prod(len(self.parameters[name]) for name in self.reads.get(reason, self.parameters))
+
+
+def _legal_values(holds: Rule, pairs: Items, problem: Problem, device: Device, part: Items, values: int) -> int:
+    """Those of some values that a rule does not refuse after what else it reads."""
+    asked = ((bit, pair) for bit, pair in enumerate(pairs) if values >> bit & 1)
+    return sum(1 << bit for bit, pair in asked if holds(Config((*part, pair)), problem, device))
+
+
+def _left(parts: Sequence[Items], left: Sequence[int], legal: Callable[[Items, int], int]) -> list[int]:
+    """The values left to each prefix by a rule, which is evaluated once for each part and value left to a prefix."""
+    asked = dict[Items, int]()
+    for part, values in zip(parts, left, strict=True):
+        asked[part] = asked.get(part, 0) | values
+    found = {part: legal(part, values) for part, values in asked.items()}
+    return [values & found[part] for part, values in zip(parts, left, strict=True)]
+
+
+def _extended(found: list[Items], left: Sequence[int], pairs: Items) -> list[Items]:
+    """Each prefix with each of the values left to it."""
+    chosen = {values: [pair for bit, pair in enumerate(pairs) if values >> bit & 1] for values in set(left)}
+    return [(*begun, pair) for begun, values in zip(found, left, strict=True) for pair in chosen[values]]
 
 
 def _parts(found: list[Items], places: Sequence[int]) -> list[Items]:
