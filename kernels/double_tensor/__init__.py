@@ -72,9 +72,8 @@ def _fastest(problem: Problem, device: Device) -> tuple[Config, ...]:
             if legal:
                 best = min(legal, key=lambda choice: seconds(choice, problem, device))
                 fastest.append((seconds(best, problem, device), best))
-    least = [config for _, config in sorted(fastest, key=itemgetter(0))[:CANDIDATES]]
-    first = ranked(DOUBLE_TENSOR, least, problem, device)[:SEEDS]
-    return tuple(_staged(config, problem, device) for config in first)
+    least = [_staged(config, problem, device) for _, config in sorted(fastest, key=itemgetter(0))[:CANDIDATES]]
+    return ranked(DOUBLE_TENSOR, least, problem, device)[:SEEDS]
 
 
 def _is_large(shape: Mapping[str, int], problem: Problem, device: Device) -> bool:
