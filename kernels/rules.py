@@ -26,6 +26,8 @@ FLOAT_BYTES: Final = 4
 # The share of SMs that clusters of so many blocks occupy at once, each within one GPC, whose SMs are not as many on all
 # GPUs of a kind: of five H200s some took longer from the 31st cluster of four blocks and from the 15th of eight.
 CLUSTERED_SMS: Final = {4: 0.91, 8: 0.85}
+# What a side of three times a power of two covers at most of what the power of two below it does.
+MOST_PAST: Final = 1.05
 Threads: TypeAlias = Callable[[Config], int]
 Count: TypeAlias = Callable[[Config, Problem], int]
 
@@ -59,6 +61,18 @@ def grid_fits(config: Config, problem: Problem, _: Device) -> bool:
 def warps_divide(config: Config, _: Problem, __: Device) -> bool:
     """Whether a tile is a multiple of its warps' tiles, WM x WN."""
     return config["BM"] % config["WM"] == 0 and config["BN"] % config["WN"] == 0
+
+
+def sides_cover(config: Config, problem: Problem, _: Device) -> bool:
+    """Whether sides of 48, 96 or 192 cover C about as closely as the powers of two below them."""
+    return _covers(config["BM"], problem.m) and _covers(config["BN"], problem.n)
+
+
+def _covers(side: int, size: int) -> bool:
+    if side & (side - 1) == 0:
+        return True
+    below = side // 3 * 2
+    return -(-size // side) * side <= MOST_PAST * (-(-size // below) * below)
 
 
 def threads_fit(threads: Threads, least: int = 1, most: int = MAX_GRID) -> Rule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
+from itertools import compress, islice, product
 from math import prod
 from operator import itemgetter
 from typing import TypeAlias
@@ -13,7 +13,10 @@ from typing import TypeAlias
 from kernels.device import Device
 from kernels.problem import Problem
 
-Items: TypeAlias = tuple[tuple[str, int], ...]
+Item: TypeAlias = tuple[str, int]
+Items: TypeAlias = tuple[Item, ...]
+# Of a config that is being built: the numbers of its items among the space's, which are compared sooner than these.
+Prefix: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,14 @@ Rule = Callable[[Config, Problem, Device], bool]
 class Space:
     """Parameters with their values, and rules: each is named by its reason and holds for a legal config.
 
-    `reads` are the parameters of a rule, if not all: `legal` applies it as soon as they are chosen.
+    `reads` are the parameters of a rule, if not all: `legal` applies it as soon as they are chosen. It chooses all
+    parameters in `order`, which is quick if those refused soonest come first; the space's own, if none is given.
     """
 
     parameters: Mapping[str, tuple[int, ...]]
     rules: Mapping[str, Rule]
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Config]:
         names = tuple(self.parameters)
@@ -104,28 +109,32 @@ class Space:
     def sifted(self, problem: Problem, device: Device) -> tuple[list[Config], dict[str, int]]:
         """The legal configs in the space's order, and the number that each rule refuses.
 
-        Configs are built a parameter at a time, and a refused prefix is not extended: it counts for the rule that was
-        evaluated first. Rules apply at the last parameter that they read; of several, the one with the fewest
-        combinations of values to evaluate is first. A rule is evaluated once for all configs that agree in what it
-        reads, and a prefix is extended only once all rules of a parameter have said by which of its values.
+        Configs are built a parameter at a time, in `order`, and a refused prefix is not extended: it counts for the
+        rule that was evaluated first. Rules apply at the last parameter that they read; of several, the one with the
+        fewest combinations of values to evaluate is first. A rule is evaluated once for all configs that agree in what
+        it reads, and a prefix is extended only once all rules of a parameter have said by which of its values.
         """
-        found, chosen, waiting = list[Items]([()]), list[str](), dict(self.rules)
-        refused, endings = dict.fromkeys(self.rules, 0), len(self)
-        for name, values in self.parameters.items():
-            endings //= len(values)
-            pairs = tuple((name, value) for value in values)
+        found, chosen, waiting = list[Prefix]([()]), list[str](), dict(self.rules)
+        items = [(name, value) for name, values in self.parameters.items() for value in values]
+        numbers, refused, endings = iter(range(len(items))), dict.fromkeys(self.rules, 0), len(self)
+        of_name = {name: tuple(islice(numbers, len(values))) for name, values in self.parameters.items()}
+        for name in self.order or self.parameters:
+            following = of_name[name]
+            endings //= len(following)
             ready = [one for one in waiting if {*chosen, name}.issuperset(self.reads.get(one, self.parameters))]
             # Of each prefix, the values that no rule has refused yet: bit i is the i-th.
-            left = [(1 << len(pairs)) - 1] * len(found)
+            left = [(1 << len(following)) - 1] * len(found)
             for reason in sorted(ready, key=self._combinations):
                 before = sum(map(int.bit_count, left))
                 parts = _parts(found, self._places(reason, chosen))
-                legal = partial(_legal_values, waiting.pop(reason), pairs, problem, device)
-                left = _left(parts, left, legal)
+                left = _left(parts, left, partial(_legal, waiting.pop(reason), problem, device, items, following))
                 refused[reason] = (before - sum(map(int.bit_count, left))) * endings
-            found = _extended(found, left, pairs)
+                found, left = list(compress(found, left)), list(filter(None, left))
+            found = _extended(found, left, following)
             chosen.append(name)
-        return [Config(items) for items in found], refused
+        if self.order:
+            found = sorted(map(itemgetter(*map(chosen.index, self.parameters)), found))
+        return [Config(tuple(map(items.__getitem__, prefix))) for prefix in found], refused
 
     def _places(self, reason: str, chosen: Sequence[str]) -> list[int]:
         """Where in a prefix the parameters are that a rule reads."""
@@ -137,29 +146,32 @@ class Space:
         return prod(len(self.parameters[name]) for name in self.reads.get(reason, self.parameters))
 
 
-def _legal_values(holds: Rule, pairs: Items, problem: Problem, device: Device, part: Items, values: int) -> int:
-    """Those of some values that a rule does not refuse after what else it reads."""
-    asked = ((bit, pair) for bit, pair in enumerate(pairs) if values >> bit & 1)
-    return sum(1 << bit for bit, pair in asked if holds(Config((*part, pair)), problem, device))
+def _legal(
+    holds: Rule, problem: Problem, device: Device, items: Sequence[Item], following: Prefix, part: Prefix, values: int
+) -> int:
+    """Those of a parameter's values that a rule does not refuse after what else it reads."""
+    read = tuple(map(items.__getitem__, part))
+    asked = ((bit, items[number]) for bit, number in enumerate(following) if values >> bit & 1)
+    return sum(1 << bit for bit, item in asked if holds(Config((*read, item)), problem, device))
 
 
-def _left(parts: Sequence[Items], left: Sequence[int], legal: Callable[[Items, int], int]) -> list[int]:
+def _left(parts: Sequence[Prefix], left: Sequence[int], legal: Callable[[Prefix, int], int]) -> list[int]:
     """The values left to each prefix by a rule, which is evaluated once for each part and value left to a prefix."""
-    asked = dict[Items, int]()
+    asked = dict[Prefix, int]()
     for part, values in zip(parts, left, strict=True):
         asked[part] = asked.get(part, 0) | values
     found = {part: legal(part, values) for part, values in asked.items()}
     return [values & found[part] for part, values in zip(parts, left, strict=True)]
 
 
-def _extended(found: list[Items], left: Sequence[int], pairs: Items) -> list[Items]:
+def _extended(found: Sequence[Prefix], left: Sequence[int], following: Prefix) -> list[Prefix]:
     """Each prefix with each of the values left to it."""
-    chosen = {values: [pair for bit, pair in enumerate(pairs) if values >> bit & 1] for values in set(left)}
-    return [(*begun, pair) for begun, values in zip(found, left, strict=True) for pair in chosen[values]]
+    chosen = {values: [number for bit, number in enumerate(following) if values >> bit & 1] for values in set(left)}
+    return [(*prefix, number) for prefix, values in zip(found, left, strict=True) for number in chosen[values]]
 
 
-def _parts(found: list[Items], places: Sequence[int]) -> list[Items]:
+def _parts(found: Sequence[Prefix], places: Sequence[int]) -> list[Prefix]:
     """The items of each at these places."""
     if len(places) < 2:  # noqa: PLR2004 - what itemgetter gives of one place is no tuple
-        return [(items[places[0]],) for items in found] if places else [()] * len(found)
+        return [(prefix[places[0]],) for prefix in found] if places else [()] * len(found)
     return list(map(itemgetter(*places), found))

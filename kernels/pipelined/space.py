@@ -20,7 +20,7 @@ from kernels.problem import Problem
 from kernels.register_tiled.plan import register_limit, threads
 from kernels.register_tiled.space import HOPPER
 from kernels.register_tiled.space import SPACE as TILED
-from kernels.rules import VECTOR_BYTES, WARP, blocks_fit, registers_fit, shared_fits
+from kernels.rules import VECTOR_BYTES, WARP, blocks_fit, registers_fit, shared_fits, sides_cover
 from kernels.space import Config, Rule, Space
 from kernels.split_k import CLUSTERS, cluster_divides, cluster_exists, shared_once
 from kernels.stream_k import RULES as STREAMING
@@ -28,8 +28,6 @@ from kernels.stream_k import SMS
 
 # Powers of two, and three times as many: of a side of 37 or 90 less is past C's edge.
 SIDES: Final = (32, 48, 64, 96, 128, 192, 256)
-# What such a side covers at most of what the power of two below it does.
-MOST_PAST: Final = 1.05
 THREAD_SIDES: Final = (4, 8, 12, 16)
 WARP_SIDES: Final = (16, 32, 48, 64, 96, 128)
 # So many sums leave registers for the rest on sm_90 only: before and after, NVRTC spills a few. It also does so there
@@ -64,18 +62,6 @@ def _registers_left(config: Config, _: Problem, device: Device) -> bool:
         return True
     stored = 2 * sums < register_limit(config, device) or (number < HOPPER and config["SLICE_K"] > 1)
     return stored and sums * config["MIN_BLOCKS"] < LARGE
-
-
-def _sides_cover(config: Config, problem: Problem, _: Device) -> bool:
-    return _covers(config["BM"], problem.m) and _covers(config["BN"], problem.n)
-
-
-def _covers(side: int, size: int) -> bool:
-    """Whether a side that is no power of two covers a size about as closely as the power below does."""
-    if side & (side - 1) == 0:
-        return True
-    below = side // 3 * 2
-    return -(-size // side) * side <= MOST_PAST * (-(-size // below) * below)
 
 
 def _bound_binds(config: Config, problem: Problem, device: Device) -> bool:
@@ -237,7 +223,7 @@ _TILE: Final = ("BM", "BN", "TM", "TN", "SLICE_K")
 _CP_SIZES: Final = ("CP_SIZE_A", "CP_SIZE_B")
 _SHARED_MEMORY: Final = (*_TILE, "PACK_MN", "K_MAJOR", "BK", "STAGES", "STAGE_C", "STREAM_K_SMS", "CLUSTER_K")
 _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
-    "a side of 48, 96 or 192 that reaches further past C than the power of two below": (_sides_cover, ("BM", "BN")),
+    "a side of 48, 96 or 192 that reaches further past C than the power of two below": (sides_cover, ("BM", "BN")),
     "more shared memory a block than the device allows": (shared_fits(shared_bytes), _SHARED_MEMORY),
     "more blocks on an SM than its threads and shared memory allow": (
         blocks_fit(threads, shared_bytes),
@@ -319,4 +305,6 @@ SPACE: Final = Space(
     parameters=_parameters(),
     rules=_SHARED | {reason: rule for reason, (rule, _) in _OWN.items()},
     reads={reason: TILED.reads[reason] for reason in _SHARED} | {reason: names for reason, (_, names) in _OWN.items()},
+    # GROUP_M, which one rule alone reads, last: for each of its values all that follow would be chosen again.
+    order=tuple(sorted(_parameters(), key="GROUP_M".__eq__)),
 )

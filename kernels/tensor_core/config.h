@@ -73,7 +73,7 @@ INNER int thread_x()
 #include "split_k.h"
 #include "fp16_terms.h"
 #include "epilogue.h"
-#define EPILOGUE_SIZE (SLICE_K * EPI_SIZE)
+#define EPILOGUE_SIZE (SLICE_K * EPI_BYTES / 4)
 #define STAGES_SIZE (STAGES * STAGE_BYTES / 4)
 #define RECEIVED_FROM (STAGES_SIZE > EPILOGUE_SIZE ? STAGES_SIZE : EPILOGUE_SIZE)
 #include "tile_scheduler.h"

@@ -5,6 +5,9 @@
 // swizzled_smem.h.
 #define EPI_ROWS (BM / WM * 16)
 #define EPI_SIZE (EPI_ROWS * BN)
+// Bytes of a row of it in shared memory: whole 128, within which pieces are swizzled, or 64.
+#define EPI_LINE (BN < 32 ? BN * 4 : (BN + 31) / 32 * 128)
+#define EPI_BYTES (EPI_ROWS * EPI_LINE)
 // Whether C's rows are aligned to two elements, and a thread has registers for a third way to store
 // a tile.
 #define STORES_BY_TWOS(to)               \
@@ -26,7 +29,7 @@ INNER void store_acc_to_smem(char *smem, const ACC *acc)
             const int y = WARP_ROW / WM * 16 + GROUP_ID + h * 8,
                       piece = WARP_COL / 4 + j * 2 + THREAD_IN_GROUP / 2;
             const float2 two = {ELEMENT(acc[j], 2 * h), ELEMENT(acc[j], 2 * h + 1)};
-            *(float2 *)(smem + (SLICE_IDX * EPI_SIZE * 4 + SWIZZLED_AT(y, piece, BN * 4, 1) +
+            *(float2 *)(smem + (SLICE_IDX * EPI_BYTES + SWIZZLED_AT(y, piece, EPI_LINE, 1) +
                                 THREAD_IN_GROUP % 2 * 8)) = two;
         }
     }
@@ -43,10 +46,10 @@ template <int w> struct __align__(4 * w) Neighbours {
 template <int w> INNER Neighbours<w> load_staged(const char *smem, const unsigned e)
 {
     const char *const at =
-        smem + SWIZZLED_AT(ROW_OF(e), COLUMN_OF(e) / 4, BN * 4, 1) + COLUMN_OF(e) % 4 * 4;
+        smem + SWIZZLED_AT(ROW_OF(e), COLUMN_OF(e) / 4, EPI_LINE, 1) + COLUMN_OF(e) % 4 * 4;
     Neighbours<w> all;
     EACH(t, SLICE_K) {
-        const Neighbours<w> own = *(const Neighbours<w> *)(at + t * (EPI_SIZE * 4));
+        const Neighbours<w> own = *(const Neighbours<w> *)(at + t * EPI_BYTES);
         EACH(j, w) {
             all.element[j] = t ? all.element[j] + own.element[j] : own.element[j];
         }
@@ -118,9 +121,20 @@ template <int w> INNER void store_elements(const OutputTile &to, STORED *at, con
                              i++,                                            \
                              e += THREADS) if (EPI_SIZE / w % THREADS == 0 || e < EPI_SIZE / w)
 
-// A thread's runs of an epilogue tile. A run's place is the thread's own plus a constant.
+// A thread's runs of an epilogue tile. Where threads are a multiple of a row's runs, or the other
+// way round, a run's place is the thread's own plus a constant.
 template <int w> INNER void store_round(const OutputTile &to, const char *smem, const int epi_tile)
 {
+    if constexpr (BN % 3 == 0) {
+        unsigned e = THREAD_X;
+        asm volatile("" : "+r"(e)); // places are computed anew: there are no registers to keep them
+#pragma unroll 2
+        for (; e < EPI_SIZE / w; e += THREADS) {
+            const int y = (int)C_ROW(ROW_OF(e)) + epi_tile * 16, x = (int)COLUMN_OF(e);
+            store_elements<w>(to, to.c + (y * to.n + x), y, x, load_staged<w>(smem, e), 1);
+        }
+        return;
+    }
     const int row = (int)ROW_OF(THREAD_X), x = (int)COLUMN_OF(THREAD_X),
               y = C_ROW(row) + epi_tile * 16;
     STORED *const at = to.c + (y * to.n + x);

@@ -97,10 +97,11 @@ def stage_bytes(config: Mapping[str, int], problem: Problem) -> int:
 
 def shared_bytes(config: Mapping[str, int], problem: Problem) -> int:
     """Bytes of all stages, or of the epilogue tiles, 16 rows of every warp, if these are more; and what others send."""
-    rows = config["WM"] // MMA_M
-    epilogue = ACCUMULATOR_BYTES * config["SLICE_K"] * config["BM"] // config["WM"] * MMA_M * config["BN"]
-    received = received_bytes(config["CLUSTER_K"], rows, epilogue)
-    return max(config["STAGES"] * stage_bytes(config, problem), epilogue) + received
+    rows, line = config["WM"] // MMA_M, ACCUMULATOR_BYTES * config["BN"]
+    staged = config["SLICE_K"] * config["BM"] // config["WM"] * MMA_M
+    received = received_bytes(config["CLUSTER_K"], rows, staged * line)
+    whole = line if line < LINE_BYTES else -(-line // LINE_BYTES) * LINE_BYTES
+    return max(config["STAGES"] * stage_bytes(config, problem), staged * whole) + received
 
 
 def k_tiles_per_block(config: Config, problem: Problem) -> int:

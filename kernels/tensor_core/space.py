@@ -18,6 +18,7 @@ from kernels.rules import (
     bound_binds,
     registers_fit,
     shared_fits,
+    sides_cover,
     warps_divide,
 )
 from kernels.space import Config, Rule, Space
@@ -52,6 +53,9 @@ from kernels.tensor_core.plan import (
     threads,
 )
 
+# Powers of two, and three times as many: of a side of 37 or 90 less is past C's edge.
+SIDES: Final = (16, 32, 48, 64, 96, 128, 192, 256)
+WARP_SIDES: Final = (16, 32, 48, 64)
 SPLITS: Final = (1, 2, 3, 4, 5, 6, 8, 9, 11, 13, 16, 18, 22, 27, 33, 44, 66, 132)
 # Threads of an SM that keep its four parts' tensor cores busy, and more than which wait long for each other.
 BUSY_THREADS: Final = 128
@@ -75,6 +79,20 @@ def _not_beyond(config: Config, problem: Problem, _: Device) -> bool:
 
 def _k_tile_not_beyond(config: Config, problem: Problem, _: Device) -> bool:
     return config["BK"] < 2 * max(problem.k, SHORT)
+
+
+def _sides_k_major(config: Config, problem: Problem, _: Device) -> bool:
+    packed = A | B if emulated(problem) else config["PACK_K"]
+    turned_a, turned_b = problem.trans_a and not packed & A, not problem.trans_b and not packed & B
+    return (not turned_a or _is_power_of_two(config["BM"])) and (not turned_b or _is_power_of_two(config["BN"]))
+
+
+def _warps_halve(config: Config, _: Problem, __: Device) -> bool:
+    return _is_power_of_two(slice_threads(config))
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
 
 
 def _parts_large(config: Config, _: Problem, __: Device) -> bool:
@@ -210,6 +228,9 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "small tiles, where larger ones leave no SM idle": (_tile_large, ("BM", "BN")),
     "a tile more than four times as long as wide": (_tile_compact, ("BM", "BN")),
     "a tile that is no multiple of its warps' tiles": (warps_divide, _WARPS),
+    "a side of 48, 96 or 192 that reaches further past C than the power of two below": (sides_cover, ("BM", "BN")),
+    "a side of 48, 96 or 192 of an operand that is MN-major": (_sides_k_major, ("BM", "BN", "PACK_K")),
+    "warps of which there are three, or a multiple of that": (_warps_halve, _WARPS),
     "small warps' tiles of a large tile, which load more than they multiply": (_parts_large, _WARPS),
     "a k tile at least twice as long as k": (_k_tile_not_beyond, ("BK",)),
     "mma steps of a k tile that its slices do not share evenly": (_steps_whole, ("BK", "SLICE_K")),
@@ -273,10 +294,10 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
 }
 SPACE: Final = Space(
     parameters={
-        "BM": (16, 32, 64, 128, 256),
-        "BN": (16, 32, 64, 128, 256),
-        "WM": (16, 32, 64),
-        "WN": (16, 32, 64),
+        "BM": SIDES,
+        "BN": SIDES,
+        "WM": WARP_SIDES,
+        "WN": WARP_SIDES,
         "BK": (16, 32, 64, 128),
         "SLICE_K": (1, 2, 4),
         "CLUSTER_K": CLUSTERS,

@@ -1,4 +1,4 @@
-"""Each space is listed within its seconds of processor time, on shapes that leave the most configs."""
+"""Each space is listed within its seconds of processor time, on shapes that leave the most configs or take longest."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ LONG = ((131072, 64, 64), (262144, 16, 32), (65536, 128, 512), (64, 131072, 64))
 LARGEST = [
     ("register_tiled", CUBE, H200, 1.0),
     ("pipelined", Problem(16, 8192, 8192), H200, 1.0),
+    ("pipelined", Problem(2809, 2633, 4816, trans_b=True), H200, 1.0),
+    ("pipelined", Problem(1400, 130, 1835, trans_a=True), H200, 1.0),
     ("double_tensor", replace(HALVES, dtype="float64"), H200, 1.0),
     ("double_hopper", Problem(2048, 2048, 2048, dtype="float64"), H200, 1.0),
     *(("batched", Problem(*shape, dtype=dtype), H200, 1.0) for shape in BATCHES for dtype in ("float32", "float64")),
@@ -32,6 +34,8 @@ LARGEST = [
     ("tensor_core", HALVES, H200, 1.0),
     ("tensor_core", replace(HALVES, dtype="float32", precision="tf32"), H200, 1.0),
     ("tensor_core", replace(HALVES, dtype="float32", precision="emulated"), H200, 1.0),
+    ("tensor_core", replace(HALVES, m=94, n=380, k=8042, trans_b=True), H200, 3.0),
+    ("hopper", replace(HALVES, m=370, n=150, k=13930, trans_a=True), TENSOR_H200, 3.0),
     *(("hopper", problem, TENSOR_H200, 3.0) for one in CLASSES[1:] for problem in shapes(*one)[::3]),
 ]
 

@@ -103,6 +103,27 @@ CASES = {
     "float32-nt-realigned-a": ("float32", tile(REALIGN=3, BK=64, STAGES=2), 1, (40, 33, 135), 1, 8),
     "float32-tn-realigned": ("float32", tile(REALIGN=3, BM=64, WM=32, BK=16, AHEAD=0), 2, (67, 33, 39), 2, 12),
     "float32-tt-realigned-split": ("float32", tile(REALIGN=3, SPLIT_K=3, SLICE_K=2, BK=32), 3, (21, 38, 390), 1, 0),
+    # Sides of three times a power of two: of what is K-major, whose rows of C no thread stores a whole number of.
+    "float16-nt-three": ("float16", tile(BM=48, BN=96, WM=48, WN=48), 1, (45, 91, 72), 2, 0),
+    "bfloat16-tt-three-split": ("bfloat16", tile(BN=48, WN=48, SLICE_K=2, BK=64, SPLIT_K=3), 3, (33, 44, 390), 1, 0),
+    "bfloat16-nn-three-packed": ("bfloat16", tile(BM=96, BN=192, WM=48, WN=48, PACK_K=3), 0, (89, 179, 45), 1, 2),
+    "float32-nt-three-words": (
+        "float32",
+        tile(BM=64, BN=96, WM=32, WN=48, BK=16, CP_SIZE_A=4, CP_SIZE_B=4),
+        1,
+        (60, 92, 77),
+        1,
+        4,
+    ),
+    "float32-nt-three-cluster": (
+        "float32",
+        tile(BM=96, BN=48, WM=48, WN=48, REALIGN=3, CLUSTER_K=2, SLICE_K=2),
+        1,
+        (90, 43, 133),
+        1,
+        0,
+    ),
+    "emulated-nn-three": ("emulated", tile(BM=48, BN=96, WM=48, WN=48, AHEAD=0), 0, (47, 95, 300), 1, 0),
     "float32-tn-realigned-b": ("float32", tile(REALIGN=2, BM=16, BK=64, SLICE_K=4, STAGES=2), 2, (12, 41, 131), 2, 0),
     "emulated-nn": ("emulated", tile(AHEAD=0), 0, (33, 35, 300), 2, 0),
     "emulated-tt": ("emulated", tile(BM=64, WM=64, BK=64, SLICE_K=2, STAGES=2), 3, (66, 30, 257), 1, 4),
@@ -113,6 +134,9 @@ CASES = {
 
 # What another case shows in part, or takes long.
 SLOW = {
+    "float16-nt-three",
+    "bfloat16-nn-three-packed",
+    "emulated-nn-three",
     "float16-nt-shifted",
     "float16-nn-aligned-a",
     "float16-tt-wide",
