@@ -6,6 +6,9 @@
 // K_MAJOR_A, K_MAJOR_B        1 if the tile is K-major in shared memory
 // ROW_BYTES_A, ROW_BYTES_B    bytes of a line of the tile
 // TILE_BYTES_A, TILE_BYTES_B  bytes of the tile
+// STRIDE_M, STRIDE_N          from 16 rows or columns of a warp to its next: of sides of three times
+//                             a power of two warps have 16 each in turn, so that a warp's offset and
+//                             its fragments' have no bits in common
 // K_STEPS                     mma steps of a slice in a k tile, of 32 bytes of k each
 // STAGE_BYTES                 bytes of a stage
 // threadIdx.x, known not to be negative: divisions of it by powers of two are shifts.
@@ -46,7 +49,7 @@ INNER int thread_x()
 #define K_MAJOR_B (PACKED_B || TRANS_B)
 #define LINE_BYTES(k_major, side, realign)                 \
     ((realign) ? REALIGNED_LINE((k_major) ? BK : side, k_major) \
-               : ((k_major) ? BK : side) * ELEMENT_BYTES)
+               : SWIZZLED_LINE((k_major) ? BK : side))
 #define ROW_BYTES_A LINE_BYTES(K_MAJOR_A, BM, REALIGNED_A)
 #define ROW_BYTES_B LINE_BYTES(K_MAJOR_B, BN, REALIGNED_B)
 #define TILE_BYTES_A ((K_MAJOR_A ? BM : BK) * ROW_BYTES_A)
@@ -60,8 +63,11 @@ INNER int thread_x()
 #define OUT_PACKS ACC_PACKS
 #define ACC PACK(4)
 #define ACC_WIDTH 4
-#define WARP_ROW (SLICE_THREAD / 32 / (BN / WN) * WM)
-#define WARP_COL (SLICE_THREAD / 32 % (BN / WN) * WN)
+#define STRIDE_M (BM % 3 ? 16 : BM / WM * 16)
+#define STRIDE_N (BN % 3 ? 16 : BN / WN * 16)
+#define WARP_DOWN (SLICE_THREAD / 32 / (BN / WN))
+#define WARP_ROW (WARP_DOWN * (BM % 3 ? WM : 16))
+#define WARP_COL (SLICE_THREAD / 32 % (BN / WN) * (BN % 3 ? WN : 16))
 #define FIRST_K_STEP (SLICE_IDX * K_STEPS)
 // A row of packs for each mma of a warp's rows.
 #define DEALT_ROWS MMAS_M

@@ -26,8 +26,9 @@ INNER void store_acc_to_smem(char *smem, const ACC *acc)
 {
     EACH(j, MMAS_N) {
         EACH(h, 2) {
-            const int y = WARP_ROW / WM * 16 + GROUP_ID + h * 8,
-                      piece = WARP_COL / 4 + j * 2 + THREAD_IN_GROUP / 2;
+            const int y = (BM % 3 ? WARP_ROW / WM * 16 : WARP_ROW) + GROUP_ID + h * 8,
+                      on = BN % 3 ? j * 2 : j / 2 * (STRIDE_N / 4) + j % 2 * 2,
+                      piece = WARP_COL / 4 + on + THREAD_IN_GROUP / 2;
             const float2 two = {ELEMENT(acc[j], 2 * h), ELEMENT(acc[j], 2 * h + 1)};
             *(float2 *)(smem + (SLICE_IDX * EPI_BYTES + SWIZZLED_AT(y, piece, EPI_LINE, 1) +
                                 THREAD_IN_GROUP % 2 * 8)) = two;
@@ -42,7 +43,7 @@ template <int w> struct __align__(4 * w) Neighbours {
 #define ROW_OF(e) ((e) / (BN / w))
 #define COLUMN_OF(e) ((e) % (BN / w) * w)
 // The row of C's tile that row `y` of the first epilogue tile is.
-#define C_ROW(y) ((y) / 16 * WM + (y) % 16)
+#define C_ROW(y) (BM % 3 ? (y) / 16 * WM + (y) % 16 : (y))
 template <int w> INNER Neighbours<w> load_staged(const char *smem, const unsigned e)
 {
     const char *const at =
@@ -130,13 +131,13 @@ template <int w> INNER void store_round(const OutputTile &to, const char *smem, 
         asm volatile("" : "+r"(e)); // places are computed anew: there are no registers to keep them
 #pragma unroll 2
         for (; e < EPI_SIZE / w; e += THREADS) {
-            const int y = (int)C_ROW(ROW_OF(e)) + epi_tile * 16, x = (int)COLUMN_OF(e);
+            const int y = (int)C_ROW(ROW_OF(e)) + epi_tile * STRIDE_M, x = (int)COLUMN_OF(e);
             store_elements<w>(to, to.c + (y * to.n + x), y, x, load_staged<w>(smem, e), 1);
         }
         return;
     }
     const int row = (int)ROW_OF(THREAD_X), x = (int)COLUMN_OF(THREAD_X),
-              y = C_ROW(row) + epi_tile * 16;
+              y = C_ROW(row) + epi_tile * STRIDE_M;
     STORED *const at = to.c + (y * to.n + x);
     EACH(i, EPI_TURNS(w)) {
         const int e = i * THREADS, down = C_ROW(ROW_OF(e)), on = COLUMN_OF(e);
@@ -196,7 +197,7 @@ INNER void reduce_split_k_tile(int *workspace, REAL *partials, const INDEX tile,
                 constexpr int w = 4;
                 const unsigned inside = e % (EPI_SIZE / w);
                 const int x = (int)COLUMN_OF(inside),
-                          y = (int)(C_ROW(ROW_OF(inside)) + e / (EPI_SIZE / w) * 16);
+                          y = (int)(C_ROW(ROW_OF(inside)) + e / (EPI_SIZE / w) * STRIDE_M);
                 store_elements<w>(to, to.c + (y * to.n + x), y, x, all, wide);
             }
         }

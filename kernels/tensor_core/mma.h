@@ -2,6 +2,7 @@
 // operands, loaded from shared memory. The including file defines before:
 //
 // WARP_ROW, WARP_COL                                    first row and column of the warp's part
+// STRIDE_M, STRIDE_N                                    from 16 rows or columns of it to the next
 // FIRST_K_STEP                                          the warp's first mma step in a k tile, of
 //                                                       32 bytes of k
 // MMAS_M, MMAS_N                                        mma instructions each way; ACC_PACKS in all
@@ -63,26 +64,25 @@ INNER unsigned lane_address(const int first, const int line, const int k_major, 
 // Loads the fragment of 16 rows (or columns) number `i` and mma step `q`. Within 128 bytes, offsets
 // are applied by exclusive or, as the swizzle is. Matrices are ordered `low` first, or `far` first.
 INNER void load_fragment(unsigned *to, const unsigned at, const int i, const int q, const int line,
-                         const int k_major, const int single, const int low_first,
-                         const int realign, const Pairs &pairs)
+                         const int stride, const int k_major, const int single,
+                         const int low_first, const int realign, const Pairs &pairs)
 {
     if (realign) {
         EACH(e, 4) {
             const int low = low_first ? e % 2 : e / 2, far = low_first ? e / 2 : e % 2,
-                      along = i * 16 + low * 8, deep = (q * 2 + far) * PIECE;
+                      along = i * stride + low * 8, deep = (q * 2 + far) * PIECE;
             const int x = (k_major ? deep : along) * ELEMENT_BYTES, y = k_major ? along : deep;
             to[e] = load_word(at + (y * line + x), pairs, k_major);
         }
     } else if (single) {
         EACH(e, 4) {
             const int low = low_first ? e % 2 : e / 2, far = low_first ? e / 2 : e % 2,
-                      on = i * 4 + low * 2;
+                      on = i * (stride / 4) + low * 2;
             to[e] = load_shared((at ^ on % 8 * 16) + on / 8 * 128 + (q * 8 + far * 4) * line);
         }
     } else {
-        const int on = (k_major ? q : i) * 2;
-        ldmatrix_x4(to, (at ^ on % 8 * 16) + on / 8 * 128 + (k_major ? i : q) * 16 * line,
-                    !k_major);
+        const int on = k_major ? q * 2 : i * (stride / 8), down = k_major ? i * stride : q * 16;
+        ldmatrix_x4(to, (at ^ on % 8 * 16) + on / 8 * 128 + down * line, !k_major);
     }
 }
 
@@ -102,12 +102,12 @@ struct Fragments {
     {
         EACH(plane, PLANES) {
             EACH(i, MMAS_M) {
-                load_fragment(x[plane][i], a + plane * TILE_BYTES_A, i, q, ROW_BYTES_A, K_MAJOR_A,
-                              SINGLE_A, 1, REALIGNED_A, pairs_a);
+                load_fragment(x[plane][i], a + plane * TILE_BYTES_A, i, q, ROW_BYTES_A, STRIDE_M,
+                              K_MAJOR_A, SINGLE_A, 1, REALIGNED_A, pairs_a);
             }
             EACH(j, MMAS_N / 2) {
-                load_fragment(y[plane][j], b + plane * TILE_BYTES_B, j, q, ROW_BYTES_B, K_MAJOR_B,
-                              SINGLE_B, 0, REALIGNED_B, pairs_b);
+                load_fragment(y[plane][j], b + plane * TILE_BYTES_B, j, q, ROW_BYTES_B, STRIDE_N,
+                              K_MAJOR_B, SINGLE_B, 0, REALIGNED_B, pairs_b);
             }
         }
     }

@@ -86,13 +86,22 @@ def operand_bytes(config: Mapping[str, int], problem: Problem) -> int:
     return planes(problem) * (config["BM"] + config["BN"]) * config["BK"] * element_bytes(problem)
 
 
+def _padding(config: Mapping[str, int], problem: Problem) -> int:
+    """Bytes that follow the lines of MN-major tiles whose sides are three times a power of two, to whole 128."""
+    packed = A | B if emulated(problem) else config["PACK_K"] | config["REALIGN"]
+    turned = A * problem.trans_a | B * (not problem.trans_b)
+    sides = ((config["BM"], A), (config["BN"], B))
+    rows = [side * problem.itemsize for side, operand in sides if side % 3 == 0 and turned & ~packed & operand]
+    return config["BK"] * sum(-row % LINE_BYTES for row in rows)
+
+
 def stage_bytes(config: Mapping[str, int], problem: Problem) -> int:
     """Bytes of a stage: both operands' k tiles, a realigned one's lines each with a piece of 16 bytes more, or two."""
     which, bk = realigned(config, problem), config["BK"]
     across = 2 * VECTOR_BYTES if problem.itemsize > HALF_BYTES else VECTOR_BYTES  # of a line of one k
     of_a = (bk * across if problem.trans_a else config["BM"] * VECTOR_BYTES) if which & A else 0
     of_b = (config["BN"] * VECTOR_BYTES if problem.trans_b else bk * across) if which & B else 0
-    return operand_bytes(config, problem) + of_a + of_b
+    return operand_bytes(config, problem) + _padding(config, problem) + of_a + of_b
 
 
 def shared_bytes(config: Mapping[str, int], problem: Problem) -> int:

@@ -16,10 +16,11 @@
 // that have elements of C's rows or columns.
 template <int side, int k_major> struct TileLoader<side, k_major, 1, 16> {
     static constexpr int lines = k_major ? side : BK, elements = k_major ? BK : side,
-                         line = REALIGNED_LINE(elements, k_major), across = elements / PIECE;
-    static constexpr int turns = (lines * across + THREADS - 1) / THREADS,
+                         line = REALIGNED_LINE(elements, k_major), across = elements / PIECE,
+                         beside = POWER_OF_TWO(across); // threads, of which some have no piece
+    static constexpr int turns = (lines * beside + THREADS - 1) / THREADS,
                          all_turns = turns + (lines + THREADS - 1) / THREADS;
-    static constexpr int apart = THREADS / across;
+    static constexpr int apart = THREADS / beside;
     static_assert(apart % PIECE == 0, "a thread's pieces begin at one place in 16 bytes");
     const INDEX pitch; // bytes from line to line
     const char *at, *at_last, *first;
@@ -30,7 +31,7 @@ template <int side, int k_major> struct TileLoader<side, k_major, 1, 16> {
                                           const int sides, const STORED *operand)
         : pitch(pitch), first((const char *)operand), kept(0)
     {
-        const int y = THREAD_X / across, piece = THREAD_X % across,
+        const int y = THREAD_X / beside, piece = THREAD_X % beside,
                   own = k_major ? 0 : sides * ELEMENT_BYTES;
         at = from + y * pitch;
         at_last = from + THREAD_X * pitch;
@@ -44,7 +45,8 @@ template <int side, int k_major> struct TileLoader<side, k_major, 1, 16> {
         EACH(i, all_turns) {
             const int which = (i < turns ? y : THREAD_X) + down(i);
             const int inside = k_major ? which < sides : (i < turns ? reach : reach_last) > 0;
-            kept |= (unsigned)(inside && which < lines) << i;
+            const int is_there = across == beside || i >= turns || piece < across;
+            kept |= (unsigned)(inside && which < lines && is_there) << i;
         }
     }
 
@@ -83,7 +85,7 @@ template <int side, int k_major> struct TileLoader<side, k_major, 1, 16> {
         const int along = k_major ? deep * ELEMENT_BYTES : 0;
         const int bytes = up_to_piece(along + reach), bytes_last = up_to_piece(along + reach_last);
         EACH(i, all_turns) {
-            const int y = (i < turns ? THREAD_X / across : THREAD_X) + down(i),
+            const int y = (i < turns ? THREAD_X / beside : THREAD_X) + down(i),
                       held = i < turns ? bytes : bytes_last;
             if (kept >> i & 1 && (i > 0 || at >= first)) {
                 cp_async_zfill<16>((i < turns ? to : to_last) + down(i) * line,

@@ -81,18 +81,8 @@ def _k_tile_not_beyond(config: Config, problem: Problem, _: Device) -> bool:
     return config["BK"] < 2 * max(problem.k, SHORT)
 
 
-def _sides_k_major(config: Config, problem: Problem, _: Device) -> bool:
-    packed = A | B if emulated(problem) else config["PACK_K"]
-    turned_a, turned_b = problem.trans_a and not packed & A, not problem.trans_b and not packed & B
-    return (not turned_a or _is_power_of_two(config["BM"])) and (not turned_b or _is_power_of_two(config["BN"]))
-
-
 def _warps_halve(config: Config, _: Problem, __: Device) -> bool:
-    return _is_power_of_two(slice_threads(config))
-
-
-def _is_power_of_two(number: int) -> bool:
-    return number & (number - 1) == 0
+    return slice_threads(config) & (slice_threads(config) - 1) == 0
 
 
 def _parts_large(config: Config, _: Problem, __: Device) -> bool:
@@ -229,7 +219,6 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "a tile more than four times as long as wide": (_tile_compact, ("BM", "BN")),
     "a tile that is no multiple of its warps' tiles": (warps_divide, _WARPS),
     "a side of 48, 96 or 192 that reaches further past C than the power of two below": (sides_cover, ("BM", "BN")),
-    "a side of 48, 96 or 192 of an operand that is MN-major": (_sides_k_major, ("BM", "BN", "PACK_K")),
     "warps of which there are three, or a multiple of that": (_warps_halve, _WARPS),
     "small warps' tiles of a large tile, which load more than they multiply": (_parts_large, _WARPS),
     "a k tile at least twice as long as k": (_k_tile_not_beyond, ("BK",)),

@@ -12,6 +12,12 @@
 // reads) falls on different banks; in MN-major lines of 4-byte elements, pairs of pieces of four
 // lines.
 #define PIECE (16 / ELEMENT_BYTES)
+// Lines of three times a power of two have room to whole 128 bytes, in which pieces are swizzled.
+#define SWIZZLED_LINE(elements)                       \
+    ((elements) % 3 ? (elements) * ELEMENT_BYTES \
+                    : ((elements) * ELEMENT_BYTES + 127) / 128 * 128)
+// The next power of two of what is three times one.
+#define POWER_OF_TWO(count) ((count) % 3 ? (count) : (count) / 3 * 4)
 #define SWIZZLE_BYTES(line) ((line) < 128 ? (line) : 128)
 #define SWIZZLE(y, line, single)                                                      \
     (single ? (y) / (128 / SWIZZLE_BYTES(line)) % (4 * SWIZZLE_BYTES(line) / 128) * 2 \
@@ -72,12 +78,14 @@ INNER void copy_elements(const unsigned to, const char *from, const int count)
 // Loads BM rows of A or BN columns of B. The threads copy `size` bytes each in rounds, line by
 // line; the bits of an offset that depend on the thread and those that depend on the round do not
 // overlap, so that the round's are constants. `to` and `from` are the addresses of what the thread
-// copies first, and `kept` is a mask of its copies inside C.
+// copies first, and `kept` is a mask of its copies inside C. A line has a power of two of threads,
+// some of which may have no copy.
 template <int side, int k_major, int realign, int size> struct TileLoader {
-    static constexpr int line = (k_major ? BK : side) * ELEMENT_BYTES, lines = k_major ? side : BK,
-                         across = line / size, elements = size / ELEMENT_BYTES;
+    static constexpr int held = k_major ? BK : side, line = SWIZZLED_LINE(held),
+                         lines = k_major ? side : BK, elements = size / ELEMENT_BYTES,
+                         across = POWER_OF_TWO(held / elements);
     static constexpr int single = ELEMENT_BYTES == 4 && !k_major, plane_bytes = lines * line,
-                         copies = plane_bytes / size;
+                         copies = lines * across;
     static constexpr int turns = (copies + THREADS - 1) / THREADS;
     const INDEX pitch; // bytes from line to line, of all planes
     const int sides;

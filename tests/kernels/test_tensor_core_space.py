@@ -83,7 +83,6 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
             "a tile that is no multiple of its warps' tiles",
         ),
         (LARGE | {"BM": 96, "WM": 48}, replace(CUBE, m=100), H200, "a side of 48, 96 or 192 that reaches further"),
-        (LARGE | {"BN": 96, "WN": 48}, CUBE, H200, "a side of 48, 96 or 192 of an operand that is MN-major"),
         (LARGE | {"BM": 96, "WM": 32}, CUBE, H200, "warps of which there are three"),
         (
             LARGE | {"WM": 16, "WN": 16},

@@ -162,6 +162,10 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (64, 128, 64, 32, 32, 1, 1, 1, 1, 4, 0, 1, 16, 16, 1, 1),
         (64, 64, 32, 32, 64, 1, 1, 1, 1, 3, 0, 0, 4, 8, 1, 1),
         (128, 64, 32, 32, 32, 1, 1, 0, 2, 3, 0, 1, 16, 4, 8, 1),
+        (96, 96, 48, 48, 32, 1, 1, 1, 1, 3, 0, 0, 16, 16, 1, 1),
+        (192, 64, 48, 64, 32, 1, 1, 0, 1, 4, 0, 0, 16, 16, 8, 1),
+        (96, 192, 48, 48, 32, 1, 1, 1, 1, 3, 0, 3, 16, 16, 1, 1),
+        (48, 192, 48, 48, 32, 1, 1, 0, 3, 4, 0, 0, 16, 16, 8, 1),
     ],
     # Of each size of element, and of halves: one consumer to three, either way round, alone and in pairs, up to four
     # blocks on an SM, whole rows and ragged ones, operands packed and realigned.
