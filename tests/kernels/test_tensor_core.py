@@ -103,7 +103,7 @@ CASES = {
     "float32-nt-realigned-a": ("float32", tile(REALIGN=3, BK=64, STAGES=2), 1, (40, 33, 135), 1, 8),
     "float32-tn-realigned": ("float32", tile(REALIGN=3, BM=64, WM=32, BK=16, AHEAD=0), 2, (67, 33, 39), 2, 12),
     "float32-tt-realigned-split": ("float32", tile(REALIGN=3, SPLIT_K=3, SLICE_K=2, BK=32), 3, (21, 38, 390), 1, 0),
-    # Sides of three times a power of two: of what is K-major, whose rows of C no thread stores a whole number of.
+    # Sides of three times a power of two, of K-major operands and MN-major ones.
     "float16-nt-three": ("float16", tile(BM=48, BN=96, WM=48, WN=48), 1, (45, 91, 72), 2, 0),
     "bfloat16-tt-three-split": ("bfloat16", tile(BN=48, WN=48, SLICE_K=2, BK=64, SPLIT_K=3), 3, (33, 44, 390), 1, 0),
     "bfloat16-nn-three-packed": ("bfloat16", tile(BM=96, BN=192, WM=48, WN=48, PACK_K=3), 0, (89, 179, 45), 1, 2),
@@ -123,6 +123,17 @@ CASES = {
         1,
         0,
     ),
+    "float16-tn-three": ("float16", tile(BM=96, BN=48, WM=48, WN=48), 2, (90, 45, 72), 1, 2),
+    "float16-nn-three-realigned": (
+        "float16",
+        tile(BM=48, BN=192, WM=48, WN=48, REALIGN=3, BK=64, SLICE_K=2, STAGES=2),
+        0,
+        (47, 179, 141),
+        1,
+        6,
+    ),
+    "float32-tn-three-split": ("float32", tile(BM=192, BN=48, WM=48, WN=48, BK=16, SPLIT_K=2), 2, (180, 44, 265), 1, 0),
+    "float32-nn-three-realigned": ("float32", tile(BM=64, BN=96, WM=32, WN=48, REALIGN=3), 0, (61, 91, 77), 2, 4),
     "emulated-nn-three": ("emulated", tile(BM=48, BN=96, WM=48, WN=48, AHEAD=0), 0, (47, 95, 300), 1, 0),
     "float32-tn-realigned-b": ("float32", tile(REALIGN=2, BM=16, BK=64, SLICE_K=4, STAGES=2), 2, (12, 41, 131), 2, 0),
     "emulated-nn": ("emulated", tile(AHEAD=0), 0, (33, 35, 300), 2, 0),
@@ -178,8 +189,13 @@ WHOLE = [
         marks=[pytest.mark.slow] if (turned in {0, 3} or chosen["BK"] == 16) and kind != "emulated" else [],
     )
     for kind, shapes in {
-        "float16": (tile(), tile(BM=16, BN=128, WN=64, BK=16, AHEAD=0), tile(BM=64, WM=32, BK=128, STAGES=2)),
-        "float32": (tile(), tile(BM=64, BN=16, WM=64, BK=16)),
+        "float16": (
+            tile(),
+            tile(BM=16, BN=128, WN=64, BK=16, AHEAD=0),
+            tile(BM=64, WM=32, BK=128, STAGES=2),
+            tile(BM=48, BN=96, WM=48, WN=48),
+        ),
+        "float32": (tile(), tile(BM=64, BN=16, WM=64, BK=16), tile(BM=48, BN=192, WM=48, WN=48, BK=16)),
         "emulated": (tile(),),
     }.items()
     for turned in range(4 if kind != "emulated" else 1)
@@ -235,6 +251,7 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
     """Whether what a launch cannot do without holds, whatever is said of its speed."""
     sound = (
         "a tile that is no multiple of its warps' tiles",
+        "warps of which there are three",
         "mma steps of a k tile that its slices do not share evenly",
         "AHEAD with an odd number of mma steps in a k tile",
         "more copies",
