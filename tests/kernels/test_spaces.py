@@ -88,6 +88,14 @@ def test_every_config_is_legal_or_counted_for_the_rule_that_refuses_it(name: str
         assert asked == {reason: count for reason, count in refused.items() if count}
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if CATALOGUE[name].space.order])
+def test_in_whatever_order_parameters_are_chosen_a_list_is_in_the_spaces_order(name: str) -> None:
+    space = CATALOGUE[name].space
+    assert sorted(space.order) == sorted(space.parameters)
+    for problem in (Problem(300, 40, 200, trans_b=True), Problem(1000, 1000, 1000)):
+        assert space.legal(problem, H200) == replace(space, order=()).legal(problem, H200)
+
+
 def test_a_kernel_says_why_it_is_not_one_for_a_problem() -> None:
     skinny, double, pipelined = (CATALOGUE[name] for name in ("skinny", "double_tensor", "pipelined"))
     square = Problem(64, 64, 64)
