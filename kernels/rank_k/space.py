@@ -15,7 +15,7 @@ from kernels.rules import (
     grid_fits,
     holds_all_of_k,
     real_bytes,
-    registers_fit,
+    registers_granted,
     shared_fits,
     threads_fit,
 )
@@ -25,6 +25,10 @@ from kernels.space import Config, Space
 MOST_THREADS: Final = 512
 LEAST_SIDE: Final = 32
 DEPTHS: Final = (4, 8, 16, 24, 32, 48, 64, 96, 128)
+# Registers more that ptxas takes for sm_120, and whatever follows it, where a thread stores four elements at once.
+LATEST: Final = 120
+FOUR: Final = 4
+FOR_FOUR: Final = 9
 # Sums of a thread: fewer are not worth its reads, more leave no registers.
 SUMS: Final = (8, 64)
 
@@ -46,6 +50,12 @@ def _warps_divide(config: Config, _: Problem, __: Device) -> bool:
 
 def _sums(config: Config, _: Problem, __: Device) -> bool:
     return SUMS[0] <= config["TM"] * config["TN"] <= SUMS[1]
+
+
+def _registers_fit(config: Config, problem: Problem, device: Device) -> bool:
+    more = FOR_FOUR if device.capability >= LATEST and config["RUN_N"] == FOUR else 0
+    most = registers_granted(threads)(config, device)
+    return not device.limits.registers_per_sm or registers(config, problem) + more <= most
 
 
 def _rows_fill(config: Config, problem: Problem, _: Device) -> bool:
@@ -79,7 +89,7 @@ SPACE: Final = Space(
         "a RUN_N of neither one nor as many elements as C's rows let a thread store at once": _run,
         "MIN_BLOCKS that limit no registers": bound_binds(threads),
         "more shared memory a block than the device allows": shared_fits(shared_bytes),
-        "more registers a thread than there are": registers_fit(registers, threads),
+        "more registers a thread than there are": _registers_fit,
         "more blocks on an SM than its threads and shared memory allow": blocks_fit(threads, shared_bytes),
     },
     reads={
@@ -93,7 +103,7 @@ SPACE: Final = Space(
         "a RUN_N of neither one nor as many elements as C's rows let a thread store at once": ("TN", "RUN_N"),
         "MIN_BLOCKS that limit no registers": (*_TILE, "MIN_BLOCKS"),
         "more shared memory a block than the device allows": ("BM", "BN", "BK"),
-        "more registers a thread than there are": (*_TILE, "MIN_BLOCKS"),
+        "more registers a thread than there are": (*_TILE, "RUN_N", "MIN_BLOCKS"),
         "more blocks on an SM than its threads and shared memory allow": (*_TILE, "BK", "MIN_BLOCKS"),
     },
 )

@@ -6,9 +6,9 @@
 // K_MAJOR_A, K_MAJOR_B        1 if the tile is K-major in shared memory
 // ROW_BYTES_A, ROW_BYTES_B    bytes of a line of the tile
 // TILE_BYTES_A, TILE_BYTES_B  bytes of the tile
-// STRIDE_M, STRIDE_N          from 16 rows or columns of a warp to its next: of sides of three times
-//                             a power of two warps have 16 each in turn, so that a warp's offset and
-//                             its fragments' have no bits in common
+// STRIDE_M, STRIDE_N          from 16 rows or columns of a warp to its next: of a side of three
+//                             times a power of two, warps have 16 each in turn, so that a warp's
+//                             offset and its fragments' have no bits in common
 // K_STEPS                     mma steps of a slice in a k tile, of 32 bytes of k each
 // STAGE_BYTES                 bytes of a stage
 // threadIdx.x, known not to be negative: divisions of it by powers of two are shifts.

@@ -140,7 +140,7 @@ SLICED = [
     pytest.param((16, 16, 8, 3, 4, 4, 1, 1), 0, (20, 33, 197), 1, 0, id="sliced-stages"),
     pytest.param((16, 16, 16, 1, 4, 4, 8, 1), 0, (12, 35, 450), 1, 0, id="cluster-nn"),
     pytest.param((8, 16, 8, 1, 2, 2, 8, 1), 1, (9, 17, 187), 2, 0, id="cluster-nt"),
-    pytest.param((16, 32, 16, 1, 8, 2, 4, 2), 2, (34, 65, 121), 1, 0, id="cluster-teams"),
+    pytest.param((16, 16, 16, 1, 8, 2, 4, 2), 2, (34, 65, 121), 1, 0, id="cluster-teams"),
     pytest.param((16, 8, 16, 1, 1, 1, 2, 1), 3, (33, 18, 59), 1, 8, id="cluster-of-warps"),
 ]
 
