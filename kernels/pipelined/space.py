@@ -178,7 +178,7 @@ def is_ragged(problem: Problem) -> bool:
 
 
 def _parameters() -> dict[str, tuple[int, ...]]:
-    """register_tiled's parameters and its own; those refused soonest come first, so that few configs are built."""
+    """register_tiled's parameters and its own."""
     order = (
         "BM",
         "BN",
@@ -216,6 +216,12 @@ _VALUES: Final = {
     "STAGE_C": (0, 1),
     "STAGES": (3, 4),
 }
+# As they are chosen: what is decided by the sides and by how a block's threads share them before what is copied, and
+# GROUP_M last, which one rule alone reads: for each of its values all that follow would be chosen again.
+_ORDER: Final = (
+    *("BM", "BN", "STREAM_K_SMS", "CLUSTER_K", "MIN_BLOCKS", "TM", "TN", "WN", "SLICE_K", "K_MAJOR", "SPLIT_K"),
+    *("PACK_MN", "CP_SIZE_A", "CP_SIZE_B", "STAGE_C", "BK", "STAGES", "GROUP_M"),
+)
 # register_tiled's rules, but with stream-K, where MIN_BLOCKS is how many blocks an SM has, or with clusters.
 _BOUND: Final = "MIN_BLOCKS that does not limit registers"
 _IDLE: Final = "SMs left idle that more splits of k would use"
@@ -305,6 +311,5 @@ SPACE: Final = Space(
     parameters=_parameters(),
     rules=_SHARED | {reason: rule for reason, (rule, _) in _OWN.items()},
     reads={reason: TILED.reads[reason] for reason in _SHARED} | {reason: names for reason, (_, names) in _OWN.items()},
-    # GROUP_M, which one rule alone reads, last: for each of its values all that follow would be chosen again.
-    order=tuple(sorted(_parameters(), key="GROUP_M".__eq__)),
+    order=_ORDER,
 )

@@ -5,8 +5,8 @@
 // swizzled_smem.h.
 #define EPI_ROWS (BM / WM * 16)
 #define EPI_SIZE (EPI_ROWS * BN)
-// Bytes of a row of it in shared memory: whole 128, within which pieces are swizzled, or 64.
-#define EPI_LINE (BN < 32 ? BN * 4 : (BN + 31) / 32 * 128)
+// Bytes of a row of it in shared memory, and of all of it.
+#define EPI_LINE WHOLE_LINE(BN * 4)
 #define EPI_BYTES (EPI_ROWS * EPI_LINE)
 // Whether C's rows are aligned to two elements, and a thread has registers for a third way to store
 // a tile.

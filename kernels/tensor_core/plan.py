@@ -86,13 +86,22 @@ def operand_bytes(config: Mapping[str, int], problem: Problem) -> int:
     return planes(problem) * (config["BM"] + config["BN"]) * config["BK"] * element_bytes(problem)
 
 
+def mn_major(config: Mapping[str, int], problem: Problem) -> int:
+    """The operands whose tiles have lines along C's side in shared memory, as bits."""
+    packed = A | B if emulated(problem) else config["PACK_K"]
+    return (A * problem.trans_a | B * (not problem.trans_b)) & ~packed
+
+
+def whole_line(nbytes: int) -> int:
+    """Bytes of a swizzled line: of three times a power of two up to whole 128, as in swizzled_smem.h."""
+    return nbytes if nbytes % 3 else -(-nbytes // LINE_BYTES) * LINE_BYTES
+
+
 def _padding(config: Mapping[str, int], problem: Problem) -> int:
-    """Bytes that follow the lines of MN-major tiles whose sides are three times a power of two, to whole 128."""
-    packed = A | B if emulated(problem) else config["PACK_K"] | config["REALIGN"]
-    turned = A * problem.trans_a | B * (not problem.trans_b)
-    sides = ((config["BM"], A), (config["BN"], B))
-    rows = [side * problem.itemsize for side, operand in sides if side % 3 == 0 and turned & ~packed & operand]
-    return config["BK"] * sum(-row % LINE_BYTES for row in rows)
+    """Bytes that follow the swizzled lines of MN-major operands in a k tile."""
+    swizzled = mn_major(config, problem) & ~config["REALIGN"]
+    lines = [config[side] * problem.itemsize for side, operand in (("BM", A), ("BN", B)) if swizzled & operand]
+    return config["BK"] * sum(whole_line(line) - line for line in lines)
 
 
 def stage_bytes(config: Mapping[str, int], problem: Problem) -> int:
@@ -109,8 +118,7 @@ def shared_bytes(config: Mapping[str, int], problem: Problem) -> int:
     rows, line = config["WM"] // MMA_M, ACCUMULATOR_BYTES * config["BN"]
     staged = config["SLICE_K"] * config["BM"] // config["WM"] * MMA_M
     received = received_bytes(config["CLUSTER_K"], rows, staged * line)
-    whole = line if line < LINE_BYTES else -(-line // LINE_BYTES) * LINE_BYTES
-    return max(config["STAGES"] * stage_bytes(config, problem), staged * whole) + received
+    return max(config["STAGES"] * stage_bytes(config, problem), staged * whole_line(line)) + received
 
 
 def k_tiles_per_block(config: Config, problem: Problem) -> int:

@@ -45,6 +45,7 @@ from kernels.tensor_core.plan import (
     emulated,
     first_partials_tile,
     k_steps,
+    mn_major,
     realigned,
     registers,
     shared_bytes,
@@ -81,8 +82,8 @@ def _k_tile_not_beyond(config: Config, problem: Problem, _: Device) -> bool:
     return config["BK"] < 2 * max(problem.k, SHORT)
 
 
-def _warps_halve(config: Config, _: Problem, __: Device) -> bool:
-    return slice_threads(config) & (slice_threads(config) - 1) == 0
+def _warps_power_of_two(config: Config, _: Problem, __: Device) -> bool:
+    return slice_threads(config).bit_count() == 1
 
 
 def _parts_large(config: Config, _: Problem, __: Device) -> bool:
@@ -132,8 +133,15 @@ def _ahead_fits(config: Config, _: Problem, device: Device) -> bool:
 def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
     own, line = threads(config), config["BK"] * element_bytes(problem)
     last = -(-max(config["BM"], config["BN"], config["BK"]) // own) if realigned(config, problem) else 0
-    copies = max(config["BM"] * line // config["CP_SIZE_A"], config["BN"] * line // config["CP_SIZE_B"])
-    return copies <= (BITS - last) * own
+    turned = mn_major(config, problem)
+    of_a = _threads_along(config["BM"], turned & A) * line // config["CP_SIZE_A"]
+    of_b = _threads_along(config["BN"], turned & B) * line // config["CP_SIZE_B"]
+    return max(of_a, of_b) <= (BITS - last) * own
+
+
+def _threads_along(side: int, turned: int) -> int:
+    """A side, or where lines are along it the power of two whose copies a line's threads could make."""
+    return side // 3 * 4 if turned and side % 3 == 0 else side
 
 
 def _stages_pay(config: Config, problem: Problem, _: Device) -> bool:
@@ -219,7 +227,7 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "a tile more than four times as long as wide": (_tile_compact, ("BM", "BN")),
     "a tile that is no multiple of its warps' tiles": (warps_divide, _WARPS),
     "a side of 48, 96 or 192 that reaches further past C than the power of two below": (sides_cover, ("BM", "BN")),
-    "warps of which there are three, or a multiple of that": (_warps_halve, _WARPS),
+    "warps of which there are three, or a multiple of that": (_warps_power_of_two, _WARPS),
     "small warps' tiles of a large tile, which load more than they multiply": (_parts_large, _WARPS),
     "a k tile at least twice as long as k": (_k_tile_not_beyond, ("BK",)),
     "mma steps of a k tile that its slices do not share evenly": (_steps_whole, ("BK", "SLICE_K")),

@@ -13,9 +13,8 @@
 // lines.
 #define PIECE (16 / ELEMENT_BYTES)
 // Lines of three times a power of two have room to whole 128 bytes, in which pieces are swizzled.
-#define SWIZZLED_LINE(elements)                       \
-    ((elements) % 3 ? (elements) * ELEMENT_BYTES \
-                    : ((elements) * ELEMENT_BYTES + 127) / 128 * 128)
+#define WHOLE_LINE(nbytes) ((nbytes) % 3 ? (nbytes) : ((nbytes) + 127) / 128 * 128)
+#define SWIZZLED_LINE(elements) WHOLE_LINE((elements) * ELEMENT_BYTES)
 // The next power of two of what is three times one.
 #define POWER_OF_TWO(count) ((count) % 3 ? (count) : (count) / 3 * 4)
 #define SWIZZLE_BYTES(line) ((line) < 128 ? (line) : 128)

@@ -165,6 +165,7 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
         "k with too little for each block of a cluster",
     )
     rules = [rule for reason, rule in SPACE.rules.items() if reason.startswith(sound)]
+    assert all(any(reason.startswith(each) for reason in SPACE.rules) for each in sound)
     return all(rule(chosen, problem, H200) for rule in rules)
 
 

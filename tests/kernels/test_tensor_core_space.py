@@ -159,6 +159,14 @@ def test_a_realigned_lines_last_piece_has_a_bit_too() -> None:
     assert rule(tile(**most | {"BK": 64}, REALIGN=3), problem, H200)
 
 
+def test_threads_that_have_no_copy_of_a_line_take_bits_too() -> None:
+    chosen = tile(BM=96, BN=64, WM=48, WN=64, BK=128, SLICE_K=2, STAGES=2, REALIGN=3)
+    rule = next(rule for reason, rule in SPACE.rules.items() if reason.startswith("more copies"))
+    along_k = Problem(190, 190, 2999, dtype="float32", precision="tf32", trans_b=True)
+    assert rule(chosen, along_k, H200)
+    assert not rule(chosen, replace(along_k, trans_a=True), H200)
+
+
 def test_figures_of_a_config_are_those_of_the_kernel() -> None:
     chosen = tile(**LARGE)
     assert threads(chosen) == 256
